@@ -1,0 +1,70 @@
+"""For each kind of error: try again or stop, and what the operator should do. The only place that decides this."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from penstock import errors
+
+
+class Verdict(Enum):
+    RETRY = "retry"  # with backoff, for as long as it takes, saying so
+    STOP = "stop"  # nothing gets better by trying again
+
+
+@dataclass(frozen=True)
+class Policy:
+    verdict: Verdict
+    advice: str
+
+
+POLICIES: dict[type[errors.PenstockError], Policy] = {
+    errors.ConfigError: Policy(Verdict.STOP, "Correct the config file and try again."),
+    errors.SourceUnavailable: Policy(Verdict.RETRY, "Check that the database is up and that source.url reaches it."),
+    errors.SourceRefused: Policy(Verdict.STOP, "Run `penstock check` to see everything that the source lacks."),
+    errors.NoFreeSlot: Policy(
+        Verdict.STOP, "Raise max_replication_slots / max_wal_senders, or drop a slot that nobody uses."
+    ),
+    errors.SlotBusy: Policy(
+        Verdict.RETRY, "Stop the other reader of this slot (pg_stat_replication names it), or wait for it."
+    ),
+    errors.SlotLost: Policy(
+        Verdict.STOP,
+        "Changes since the last confirmed position are gone. Run `penstock destroy` and `penstock init`, and load the "
+        "sinks afresh.",
+    ),
+    errors.SourceGap: Policy(
+        Verdict.STOP,
+        "The changes between the two positions are gone. Run `penstock destroy` and `penstock init`, and load the sinks "
+        "afresh.",
+    ),
+    errors.WrongServer: Policy(
+        Verdict.STOP, "Point source.url at the database this pipeline was made for, or use another state_dir."
+    ),
+    errors.LogFull: Policy(Verdict.RETRY, "Make room on the disk of state_dir; capture goes on by itself."),
+    errors.LogCorrupt: Policy(
+        Verdict.STOP,
+        "Restore the file from a backup; or, with acknowledge: sinks, delete the log directory: it is captured again.",
+    ),
+    errors.LogGap: Policy(
+        Verdict.STOP, "Load the sink afresh, or remove its state (under state_dir) so that it starts where the log does."
+    ),
+    errors.DecodeError: Policy(Verdict.STOP, "Report it with the message above; nothing was skipped."),
+    errors.UnrepresentableValue: Policy(
+        Verdict.STOP, "Set `unrepresentable: null` or `unrepresentable: text` on the sink, or mend the value in the source."
+    ),
+    errors.SinkUnavailable: Policy(Verdict.RETRY, "Check that the sink is reachable and not locked by another process."),
+    errors.SinkRefused: Policy(Verdict.STOP, "Mend the data or the sink's table, then start again: nothing was skipped."),
+    errors.SparkLost: Policy(Verdict.RETRY, "Look at the memory of the machine and of spark.conf if this repeats."),
+    errors.PenstockError: Policy(Verdict.STOP, "Run again with --debug for the details."),
+}
+
+
+def policy_for(error: errors.PenstockError) -> Policy:
+    """The policy of the error's class or of the nearest class above it, with the error's own advice where it has one."""
+    for kind in type(error).__mro__:
+        policy = POLICIES.get(kind)
+        if policy is not None:
+            return Policy(policy.verdict, error.advice) if error.advice else policy
+    raise AssertionError("PenstockError itself has a policy")

@@ -1,0 +1,118 @@
+"""Everything that Penstock raises on purpose, as one tree.
+
+::
+
+    PenstockError
+    ├── ConfigError              the config file or the command line is wrong (exit 2)
+    ├── SourceError              something about the Postgres that we read from
+    │   ├── SourceUnavailable    no connection, or it broke
+    │   ├── SourceRefused        the server said no: password, rights, wal_level
+    │   ├── NoFreeSlot           max_replication_slots or max_wal_senders reached
+    │   ├── SlotBusy             somebody else reads our slot
+    │   ├── SlotLost             our slot is gone, invalidated, or was never made
+    │   ├── SourceGap            the slot stands past what we hold: changes are missing
+    │   └── WrongServer          another database system answers behind the URL
+    ├── LogError                 something about the change log
+    │   ├── LogFull              no room on its disk
+    │   ├── LogCorrupt           a segment is damaged or missing
+    │   └── LogGap               a sink needs changes that the log no longer holds
+    ├── DecodeError              bytes from Postgres that are not pgoutput as documented
+    ├── UnrepresentableValue     a value that the sink's column type cannot hold
+    ├── SinkError                something about a sink
+    │   ├── SinkUnavailable      it cannot be reached, or somebody holds its lock
+    │   └── SinkRefused          it answered no to this data
+    └── SparkLost                the JVM or an executor died
+
+Whether Penstock tries again or stops, and what the operator should do, is one table: ``error_policy.py``.
+Errors pickle, since they travel from executors to the driver.
+"""
+
+from __future__ import annotations
+
+
+class PenstockError(Exception):
+    """What happened and where, in one or two plain sentences; ``advice`` says what to do if the policy's is too general."""
+
+    def __init__(self, message: str, advice: str | None = None) -> None:
+        super().__init__(message, advice)
+        self.message = message
+        self.advice = advice
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class ConfigError(PenstockError):
+    pass
+
+
+class SourceError(PenstockError):
+    pass
+
+
+class SourceUnavailable(SourceError):
+    pass
+
+
+class SourceRefused(SourceError):
+    pass
+
+
+class NoFreeSlot(SourceError):
+    pass
+
+
+class SlotBusy(SourceError):
+    pass
+
+
+class SlotLost(SourceError):
+    pass
+
+
+class SourceGap(SourceError):
+    pass
+
+
+class WrongServer(SourceError):
+    pass
+
+
+class LogError(PenstockError):
+    pass
+
+
+class LogFull(LogError):
+    pass
+
+
+class LogCorrupt(LogError):
+    pass
+
+
+class LogGap(LogError):
+    pass
+
+
+class DecodeError(PenstockError):
+    pass
+
+
+class UnrepresentableValue(PenstockError):
+    pass
+
+
+class SinkError(PenstockError):
+    pass
+
+
+class SinkUnavailable(SinkError):
+    pass
+
+
+class SinkRefused(SinkError):
+    pass
+
+
+class SparkLost(PenstockError):
+    pass
