@@ -1,0 +1,23 @@
+"""Waiting for something to become true, in place of sleeping and hoping."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_INTERVAL = 0.02
+
+
+def wait_until(condition: Callable[[], T], timeout: float = 60, what: str = "") -> T:
+    """The first truthy value that ``condition`` returns; after ``timeout`` seconds AssertionError naming ``what``."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"Waited {timeout:g} s in vain for {what or 'a condition'}; it was {value!r} at last.")
+        time.sleep(_INTERVAL)

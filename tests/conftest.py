@@ -1,0 +1,31 @@
+"""Fixtures that every test may use: Postgres servers, one per version for the whole run, and a database per test."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.testing.embedded_postgres import EmbeddedPostgres
+
+
+@pytest.fixture(scope="session")
+def postgres18() -> Iterator[EmbeddedPostgres]:
+    with EmbeddedPostgres(version=18) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres16() -> Iterator[EmbeddedPostgres]:
+    with EmbeddedPostgres(version=16) as server:
+        yield server
+
+
+@pytest.fixture
+def database(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a fresh, empty database. On other versions: ``parametrize("database", [16, 18], indirect=True)``."""
+    server: EmbeddedPostgres = request.getfixturevalue(f"postgres{getattr(request, 'param', 18)}")
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    yield server.create_database(name)
+    server.drop_database(name)
