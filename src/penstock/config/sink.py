@@ -10,13 +10,15 @@ from penstock.config.units import Duration, Size
 
 
 class BatchSettings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    max_bytes: Size = Field(default=128 << 20, description="A batch ends at the first transaction past this size.")
+    max_bytes: Size = Field(
+        default=128 << 20, ge=1, description="A batch ends at the first transaction past this size."
+    )
 
 
 class SinkSettings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     name: str
     type: str

@@ -42,6 +42,7 @@ S = TypeVar("S", bound=SinkSettings)
 class Sink(Generic[S]):
     """Base class of all sinks. ``guarantee`` is what its page promises: exactly-once, effectively-once, at-least-once."""
 
+    Settings: ClassVar[type[SinkSettings]] = SinkSettings  # the config file's keys for this sink
     guarantee: ClassVar[str] = "at-least-once"
 
     def __init__(self, settings: S) -> None:
