@@ -1,0 +1,1 @@
+"""The config file: its model, loading it, and keeping its secrets."""

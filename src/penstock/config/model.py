@@ -6,12 +6,15 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, SerializeAsAny
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, SerializeAsAny
 from pydantic import ValidationError as Invalid
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from penstock.config.mistakes import mistake
 from penstock.config.secrets import check_postgres_url, secrets_in
+from penstock.config.settings import Section
 from penstock.config.sink import SinkSettings
+from penstock.config.tables import TableSelection
 from penstock.config.units import Duration, Size
 from penstock.errors import ConfigError
 from penstock.sinks.registry import sink_class
@@ -21,74 +24,37 @@ _SINK_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _LISTEN = re.compile(r"(\[[0-9A-Fa-f:]+\]|[^:\s]*):[0-9]{1,5}")
 
 
-class Settings(BaseModel):
-    """What all parts of the config share: unknown keys are mistakes, and nothing changes after loading."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-def _not_yet(what: str, remedy: str) -> PydanticCustomError:
-    return PydanticCustomError("not_yet", "{what} not in this version yet; {remedy}", {"what": what, "remedy": remedy})
-
-
 def _only_postgres(kind: str) -> str:
     if kind != "postgres":
-        raise _not_yet(f"sources of type {kind} are", "use type: postgres")
+        raise mistake(f"sources of type {kind} are not in this version yet; use type: postgres")
     return kind
 
 
 def _only_stream(mode: str) -> str:
     if mode != "stream":
-        raise _not_yet(f"mode: {mode} needs imports, which are", "use mode: stream")
+        raise mistake(f"mode: {mode} needs imports, which are not in this version yet; use mode: stream")
     return mode
-
-
-def _qualified(pattern: str) -> str:
-    if not pattern.strip("."):
-        raise PydanticCustomError("pattern", "not a table pattern; write it like public.orders or public.*")
-    return pattern if "." in pattern else f"public.{pattern}"
 
 
 def _publication_names(value: Any) -> Any:
     names = [value] if isinstance(value, str) else value
-    if value is None or (isinstance(names, list | tuple) and names and all(isinstance(n, str) and n for n in names)):
+    if isinstance(names, list | tuple) and names and all(isinstance(name, str) and name for name in names):
         return value
-    raise PydanticCustomError(
-        "publication", "expected the name of a publication or a list of names; leave it out otherwise"
-    )
+    raise mistake("expected a publication's name or a list of names; leave the key out to have one made")
 
 
-TablePattern = Annotated[str, AfterValidator(_qualified)]
-
-
-class TableSelection(Settings):
-    """Which tables: ``schema.table`` patterns in which ``*`` stands for any characters; unqualified means public."""
-
-    include: tuple[TablePattern, ...] = ("public.*",)
-    exclude: tuple[TablePattern, ...] = ()
-
-    def selects(self, schema: str, table: str) -> bool:
-        name = f"{schema}.{table}"
-        return any(_matches(p, name) for p in self.include) and not any(_matches(p, name) for p in self.exclude)
-
-
-def _matches(pattern: str, name: str) -> bool:
-    # Not fnmatch: `?` and `[` are ordinary characters of a table's name.
-    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL) is not None
-
-
-class CopySettings(Settings):
+class CopySettings(Section):
     workers: int = Field(default=4, ge=1)
     chunk_bytes: Size = Field(default=64 << 20, ge=1)
 
 
-class SourceSettings(Settings):
+class SourceSettings(Section):
     type: Annotated[Literal["postgres", "kafka", "nats"], AfterValidator(_only_postgres)] = "postgres"
     url: Annotated[SecretStr, AfterValidator(check_postgres_url)]
     mode: Annotated[Literal["stream", "copy", "copy_and_stream"], AfterValidator(_only_stream)] = "stream"
     tables: TableSelection = TableSelection()
     publication: Annotated[str | tuple[str, ...] | None, BeforeValidator(_publication_names)] = None
-    copy_: CopySettings = Field(default=CopySettings(), alias="copy")  # BaseModel has a method `copy`
+    copying: CopySettings = Field(default=CopySettings(), alias="copy")  # `copy` is a method of every pydantic model
     heartbeat: Duration = 30.0
 
     @property
@@ -97,7 +63,7 @@ class SourceSettings(Settings):
         return (self.publication,) if isinstance(self.publication, str) else self.publication or ()
 
 
-class LogSettings(Settings):
+class LogSettings(Section):
     acknowledge: Literal["sinks", "log"] = "sinks"
     linger: Duration = 0.1
     segment_bytes: Size = Field(default=32 << 20, ge=1)
@@ -105,18 +71,24 @@ class LogSettings(Settings):
     max_bytes: Size = Field(default=20 << 30, ge=1)
 
 
-class SparkSettings(Settings):
+def _as_spark_writes_it(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+class SparkSettings(Section):
     master: str = "local[*]"
-    conf: dict[str, str] = {}
+    conf: dict[str, Annotated[str, BeforeValidator(_as_spark_writes_it)]] = Field(default_factory=dict)
 
 
 def _host_and_port(listen: str) -> str:
     if not _LISTEN.fullmatch(listen) or int(listen.rpartition(":")[2]) > 65535:
-        raise PydanticCustomError("listen", "not an address to listen on; write it like 127.0.0.1:8686")
+        raise mistake("not an address to listen on; write it like 127.0.0.1:8686")
     return listen
 
 
-class ApiSettings(Settings):
+class ApiSettings(Section):
     listen: Annotated[str, AfterValidator(_host_and_port)] = "127.0.0.1:8686"
 
 
@@ -125,68 +97,69 @@ def _sink(value: Any) -> SinkSettings:
     if isinstance(value, SinkSettings):
         return value
     if not isinstance(value, dict):
-        raise PydanticCustomError("mapping", "expected a mapping; write it like {name: out, type: stdout}")
+        raise mistake("expected a mapping; write it like {name: out, type: stdout}")
     kind = value.get("type")
+    if kind is None:
+        raise _at(("type",), mistake("is missing; add it"))
     if not isinstance(kind, str):
-        kind_problem = "is missing" if kind is None else "expected text"
-        raise _at("type", value, PydanticCustomError("sink_type", "{problem}", {"problem": kind_problem}))
+        raise _at(("type",), mistake("expected text; write it in quotes"))
     try:
         settings = sink_class(kind).Settings
     except ConfigError as error:
-        raise _at("type", value, PydanticCustomError("sink_type", "{problem}", {"problem": error.message})) from None
+        raise _at(("type",), mistake(error.message)) from None
     return settings.model_validate(value)
 
 
-def _at(key: str, value: Any, problem: PydanticCustomError) -> Invalid:
-    return Invalid.from_exception_data("sink", [InitErrorDetails(type=problem, loc=(key,), input=value)])
+def _distinct(sinks: tuple[SinkSettings, ...]) -> tuple[SinkSettings, ...]:
+    if not sinks:
+        raise mistake("at least one sink is needed; write it like [{name: out, type: stdout}]")
+    problems = [
+        InitErrorDetails(type=problem, loc=(index, key), input=None)
+        for index, sink in enumerate(sinks)
+        for key, problem in _problems_of(sink, {earlier.name for earlier in sinks[:index]})
+    ]
+    if problems:
+        raise Invalid.from_exception_data("sinks", problems)
+    return sinks
+
+
+def _problems_of(sink: SinkSettings, taken: set[str]) -> list[tuple[str, PydanticCustomError]]:
+    problems = []
+    if not _SINK_NAME.fullmatch(sink.name):
+        problems.append(("name", mistake("cannot name a directory; use letters, digits, - and _ only")))
+    elif sink.name in taken:
+        problems.append(("name", mistake(f'another sink is called "{sink.name}" already; give each its own name')))
+    if sink.on_error == "dead_letter":
+        problems.append(("on_error", mistake("dead letters are not in this version yet; use on_error: stop")))
+    return problems
+
+
+def _at(path: tuple[str | int, ...], problem: PydanticCustomError) -> Invalid:
+    return Invalid.from_exception_data("sink", [InitErrorDetails(type=problem, loc=path, input=None)])
 
 
 def _pipeline_name(name: str) -> str:
     if not _NAME.fullmatch(name):
-        raise PydanticCustomError(
-            "name",
-            "it names the publication and the slot; use a lower-case letter, then at most 39 lower-case letters, digits or _",
-        )
+        raise mistake("cannot name a publication and a slot; use a lower-case letter, then up to 39 of a-z, 0-9 and _")
     return name
 
 
 def _no_rules(rules: tuple[Any, ...]) -> tuple[Any, ...]:
     if rules:
-        raise _not_yet("rules are", "remove them")
+        raise mistake("rules are not in this version yet; remove them")
     return rules
 
 
-def _named_apart(sinks: tuple[SinkSettings, ...]) -> tuple[SinkSettings, ...]:
-    if not sinks:
-        raise PydanticCustomError("sinks", "at least one sink is needed; write it like - {name: out, type: stdout}")
-    problems = [(index, problem) for index in range(len(sinks)) if (problem := _name_problem(sinks, index))]
-    if problems:
-        details = [InitErrorDetails(type=problem, loc=(index, key), input=None) for index, (key, problem) in problems]
-        raise Invalid.from_exception_data("sinks", details)
-    return sinks
+AnySink = SerializeAsAny[Annotated[SinkSettings, BeforeValidator(_sink)]]
 
 
-def _name_problem(sinks: tuple[SinkSettings, ...], index: int) -> tuple[str, PydanticCustomError] | None:
-    sink = sinks[index]
-    if not _SINK_NAME.fullmatch(sink.name):
-        return "name", PydanticCustomError("name", "may hold letters, digits, - and _ only, since it names a directory")
-    if any(sink.name == earlier.name for earlier in sinks[:index]):
-        text = 'another sink is called "{name}" already; give each its own name'
-        return "name", PydanticCustomError("name", text, {"name": sink.name})
-    if sink.on_error == "dead_letter":
-        return "on_error", _not_yet("on_error: dead_letter is", "use on_error: stop")
-    return None
-
-
-class Config(Settings):
+class Config(Section):
     name: Annotated[str, AfterValidator(_pipeline_name)]
-    state_dir: str = ".penstock"
+    state_dir: str = Field(default=".penstock", min_length=1)
     source: SourceSettings
     log: LogSettings = LogSettings()
     rules: Annotated[tuple[Any, ...], AfterValidator(_no_rules)] = ()
-    sinks: Annotated[
-        tuple[SerializeAsAny[Annotated[SinkSettings, BeforeValidator(_sink)]], ...], AfterValidator(_named_apart)
-    ]
+    sinks: Annotated[tuple[AnySink, ...], AfterValidator(_distinct)]
     spark: SparkSettings = SparkSettings()
     api: ApiSettings | None = None
 
@@ -195,7 +168,7 @@ class Config(Settings):
         return secrets_in(self)
 
     def below(self, directory: Path) -> Config:
-        """The same, with a relative ``state_dir`` taken from this directory. A URI stays as it is."""
-        if "://" in self.state_dir:
-            return self
-        return self.model_copy(update={"state_dir": str(Path(directory, self.state_dir).absolute())})
+        """The same, with relative paths taken from this directory. A URI stays as it is."""
+        state_dir = self.state_dir if "://" in self.state_dir else str(Path(directory, self.state_dir).absolute())
+        sinks = tuple(sink.below(directory) for sink in self.sinks)
+        return self.model_copy(update={"state_dir": state_dir, "sinks": sinks})

@@ -10,16 +10,21 @@ from urllib.parse import quote, quote_plus, unquote
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from pydantic import BaseModel, SecretStr
-from pydantic_core import PydanticCustomError
+
+from penstock.config.mistakes import mistake
 
 HIDDEN = "********"
-_URL_HINT = "write it like postgresql://user@host:5432/database or host=… dbname=…"
-_URL_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^:@/?#\s]*:([^\s]*)@", re.ASCII)
-_WORD_PASSWORD = re.compile(r"(?:password|sslpassword)\s*=\s*('(?:[^'\\]|\\.)*'|[^\s&]+)", re.IGNORECASE)
+# The password of a URL reaches to the last @ of the word: people forget to escape one that the password contains.
+_IN_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^:@/?#\s]*:)([^\s]*)(?=@)", re.ASCII)
+_IN_CONNINFO = re.compile(r"((?:\b|_)(?:ssl)?password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&']+)", re.IGNORECASE)
+_URL_HINT = "write it like postgresql://user:password@host:5432/database or host=… dbname=…"
 
 
-def redact(text: str, secrets: Iterable[str]) -> str:
-    """The text with every secret replaced, longest first so that no tail of a longer one is left behind."""
+def redact(text: str, secrets: Iterable[str] = ()) -> str:
+    """The text without the passwords of the URLs in it, and without any of these secrets."""
+    text = _IN_URL.sub(rf"\1{HIDDEN}", text)
+    text = _IN_CONNINFO.sub(rf"\1{HIDDEN}", text)
+    # Longest first, so that no tail of a longer secret is left behind.
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     return text
@@ -28,14 +33,15 @@ def redact(text: str, secrets: Iterable[str]) -> str:
 def check_postgres_url(url: SecretStr) -> SecretStr:
     """Refuses what libpq could not read. libpq's own message repeats parts of the URL, so it is not passed on."""
     text = url.get_secret_value().strip()
+    if not text:
+        raise mistake(f"is empty; {_URL_HINT}")
     if "://" in text and not text.startswith(("postgresql://", "postgres://")):
-        raise PydanticCustomError("url", "not a Postgres URL; {hint}", {"hint": _URL_HINT})
-    try:
-        parts = conninfo_to_dict(text)
-    except psycopg.ProgrammingError:
-        raise PydanticCustomError("url", "not a Postgres URL; {hint}", {"hint": _URL_HINT}) from None
+        raise mistake(f"not a Postgres URL; {_URL_HINT}")
+    parts = _read(text)
     if not parts:
-        raise PydanticCustomError("url", "is empty; {hint}", {"hint": _URL_HINT})
+        raise mistake(f"not a Postgres URL; {_URL_HINT}")
+    if not all(port.isascii() and port.isdigit() for port in str(parts.get("port", "5432")).split(",") if port):
+        raise mistake("the port is not a number; write it like postgresql://user:password@host:5432/database")
     return url
 
 
@@ -47,15 +53,16 @@ def secrets_in(value: Any) -> frozenset[str]:
 def _secrets(value: Any) -> Iterator[str]:
     if isinstance(value, SecretStr):
         text = value.get_secret_value()
-        # A URL as a whole is hidden by hiding its password: host and database are what an operator needs to see.
-        yield from _passwords(text) if _is_address(text) else (text,)
+        # Of a URL only the password is hidden: host and database are what an operator needs to see.
+        yield from _passwords(text) if "://" in text or _read(text) else (text,)
     elif isinstance(value, str):
         yield from _passwords(value)
     elif isinstance(value, BaseModel):
         for name in type(value).model_fields:
             yield from _secrets(getattr(value, name))
     elif isinstance(value, Mapping):
-        for item in value.values():
+        for key, item in value.items():
+            yield from _secrets(key)
             yield from _secrets(item)
     elif isinstance(value, list | tuple | set | frozenset):
         for item in value:
@@ -64,22 +71,19 @@ def _secrets(value: Any) -> Iterator[str]:
 
 def _passwords(text: str) -> set[str]:
     """The passwords in a URL or conninfo, also when it is too broken for libpq to read."""
-    found = {match[1] for match in _URL_PASSWORD.finditer(text)}
-    found |= {match[1].strip("'") for match in _WORD_PASSWORD.finditer(text)}
-    try:
-        parts = conninfo_to_dict(text)
-    except psycopg.ProgrammingError:
-        return found
-    return found | {str(parts[word]) for word in ("password", "sslpassword") if parts.get(word)}
+    found = {match[2] for match in _IN_URL.finditer(text)}
+    found |= {match[2].strip("'") for match in _IN_CONNINFO.finditer(text)}
+    parts = _read(text)
+    found |= {str(parts[word]) for word in ("password", "sslpassword") if parts.get(word)}
+    # `postgres:postgres@` is no secret, and hiding that word everywhere would hide the user too. In URLs `redact` does.
+    return found - {str(parts[word]) for word in ("user", "host", "dbname") if parts.get(word)}
 
 
-def _is_address(text: str) -> bool:
-    if "://" in text:
-        return True
+def _read(conninfo: str) -> Mapping[str, Any]:
     try:
-        return bool(conninfo_to_dict(text))
+        return conninfo_to_dict(conninfo)
     except psycopg.ProgrammingError:
-        return False
+        return {}
 
 
 def _forms(secret: str) -> set[str]:

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from pathlib import Path
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from penstock.config.settings import Settings
 from penstock.config.units import Duration, Size
 
 
-class BatchSettings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
+class BatchSettings(Settings):
     max_bytes: Size = Field(
         default=128 << 20, ge=1, description="A batch ends at the first transaction past this size."
     )
 
 
-class SinkSettings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
+class SinkSettings(Settings):
     name: str
     type: str
     on_error: Literal["stop", "dead_letter"] = "stop"
     trigger: Duration = Field(default=0.0, description="Seconds between deliveries; 0: as fast as possible.")
     batch: BatchSettings = BatchSettings()
     unrepresentable: Literal["error", "null", "text"] = "error"
+
+    def below(self, directory: Path) -> Self:
+        """The same, with relative paths taken from this directory (the config file's). Override it if there are any."""
+        return self

@@ -8,7 +8,8 @@ from decimal import Decimal
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, PlainSerializer
-from pydantic_core import PydanticCustomError
+
+from penstock.config.mistakes import mistake
 
 _SIZE_UNITS = {
     "b": 1,
@@ -34,10 +35,10 @@ def parse_size(value: Any) -> int:
     match = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
     factor = _SIZE_UNITS.get(match[2].lower() or "b") if match else None
     if match is None or factor is None:
-        raise PydanticCustomError("size", "not a size; {hint}", {"hint": SIZE_HINT})
+        raise mistake(f"not a size; {SIZE_HINT}")
     size = Decimal(match[1]) * factor
     if size != int(size):
-        raise PydanticCustomError("size", "not a whole number of bytes; {hint}", {"hint": SIZE_HINT})
+        raise mistake(f"not a whole number of bytes; {SIZE_HINT}")
     return int(size)
 
 
@@ -48,16 +49,16 @@ def parse_duration(value: Any) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         if value == 0:
             return 0.0
-        raise PydanticCustomError("duration", "a duration needs a unit; {hint}", {"hint": DURATION_HINT})
+        raise mistake(f"a duration needs a unit; {DURATION_HINT}")
     match = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
-        raise PydanticCustomError("duration", "not a duration; {hint}", {"hint": DURATION_HINT})
+        raise mistake(f"not a duration; {DURATION_HINT}")
     number = Decimal(match[1])
     if not match[2] and number:
-        raise PydanticCustomError("duration", "a duration needs a unit; {hint}", {"hint": DURATION_HINT})
+        raise mistake(f"a duration needs a unit; {DURATION_HINT}")
     factor = _DURATION_UNITS.get(match[2] or "s")
     if factor is None:
-        raise PydanticCustomError("duration", "not a duration; {hint}", {"hint": DURATION_HINT})
+        raise mistake(f"not a duration; {DURATION_HINT}")
     return float(number * factor)
 
 
@@ -82,7 +83,7 @@ def format_duration(seconds: float) -> str:
 
 def _not_negative(value: N) -> N:
     if value < 0:
-        raise PydanticCustomError("negative", "must not be negative")
+        raise mistake("is negative; use 0 or more")
     return value
 
 

@@ -10,6 +10,7 @@ import importlib
 import re
 from typing import TYPE_CHECKING, Any
 
+from penstock.config.mistakes import quoted
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def sink_class(type: str) -> type[Sink[Any]]:
     """The class of a known sink, or of anybody's own as ``package.module:Class``."""
     target = SINKS.get(type) or (type if _OWN.fullmatch(type) else None)
     if target is None:
-        raise ConfigError(f'unknown sink type "{type}"; {_remedy(type)}')
+        raise ConfigError(f"unknown sink type{quoted(type)}; {_remedy(type)}")
     module_name, _, class_name = target.partition(":")
     found = getattr(_import(type, module_name), class_name, None)
     if found is None:
@@ -58,4 +59,4 @@ def _remedy(type: str) -> str:
     near = difflib.get_close_matches(type.lower(), SINKS, n=1)
     if near:
         return f'did you mean "{near[0]}"?'
-    return f"known types are {', '.join(SINKS)}, or your own as package.module:Class"
+    return f"known: {', '.join(SINKS)}, or your own as package.module:Class"

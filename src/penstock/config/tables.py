@@ -1,0 +1,45 @@
+"""Which tables a pipeline takes."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from penstock.config.mistakes import mistake
+from penstock.config.settings import Section
+
+
+def _qualified(pattern: str) -> str:
+    qualified = pattern if "." in pattern else f"public.{pattern}"
+    schema, _, table = qualified.partition(".")
+    if not schema or not table:
+        raise mistake("not a table pattern; write it like public.orders or public.*")
+    return qualified
+
+
+def _matches(pattern: str, name: str) -> bool:
+    # Not fnmatch: `?` and `[` are ordinary characters of a table's name.
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL) is not None
+
+
+TablePattern = Annotated[str, AfterValidator(_qualified)]
+
+
+class TableSelection(Section):
+    """Patterns ``schema.table`` in which ``*`` stands for any characters; unqualified means public."""
+
+    include: tuple[TablePattern, ...] = ("public.*",)
+    exclude: tuple[TablePattern, ...] = ()
+
+    def selects(self, schema: str, table: str) -> bool:
+        return any(_selects(p, schema, table) for p in self.include) and not any(
+            _selects(p, schema, table) for p in self.exclude
+        )
+
+
+def _selects(pattern: str, schema: str, table: str) -> bool:
+    # Part by part, so that `public.*` cannot reach into a schema called "public.old".
+    schema_pattern, _, table_pattern = pattern.partition(".")
+    return _matches(schema_pattern, schema) and _matches(table_pattern, table)
