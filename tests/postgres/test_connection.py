@@ -55,6 +55,12 @@ def test_the_settings_outlive_a_rollback_of_the_first_transaction(database: str)
         assert connection.execute("show row_security").fetchone() == ("off",)
 
 
+def test_a_replication_connection_is_pinned_as_well(postgres18: EmbeddedPostgres) -> None:
+    with connect(f"{postgres18.url}?replication=database") as connection:
+        assert connection.execute("show DateStyle").fetchone() == ("ISO, MDY",)
+        assert connection.execute("IDENTIFY_SYSTEM").fetchone() is not None
+
+
 def test_the_url_overrules_our_defaults(database: str) -> None:
     with connect(f"{database}?application_name=mine") as connection:
         assert connection.execute("show application_name").fetchone() == ("mine",)

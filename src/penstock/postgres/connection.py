@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import psycopg
-from psycopg import conninfo
+from psycopg import conninfo, sql
 
 from penstock import errors
 from penstock.postgres.connection_failure import sqlstate_of_failure
@@ -35,8 +35,6 @@ _SESSION_SETTINGS = {
     "statement_timeout": "0",  # the role's own may be meant for people
     "lock_timeout": "0",
 }
-
-_SET_CONFIG = "select set_config(name, value, false) from unnest(%s::text[], %s::text[]) as settings (name, value)"
 
 _DEFAULTS = {
     "connect_timeout": "10",
@@ -71,7 +69,7 @@ def connect(url: str, *, application_name: str = "penstock", autocommit: bool = 
         raise failed_connection(error, parameters) from error
     try:
         with translated_errors(f"Preparing the session on {redacted(url)}"):
-            connection.execute(_SET_CONFIG, [list(_SESSION_SETTINGS), list(_SESSION_SETTINGS.values())])
+            connection.execute(_pin_settings())
             connection.autocommit = autocommit
     except errors.SourceError:
         connection.close()
@@ -122,6 +120,13 @@ def translated_errors(where: str) -> Iterator[None]:
         if error.sqlstate is None and isinstance(error, psycopg.ProgrammingError):
             raise  # a mistake in our own code, such as a missing parameter: not for the operator
         raise source_error(error, where) from error
+
+
+def _pin_settings() -> sql.Composed:
+    """Without parameters, since a replication connection does not speak the extended protocol."""
+    setting = sql.SQL("set_config({}, {}, false)")
+    calls = (setting.format(sql.Literal(name), sql.Literal(value)) for name, value in _SESSION_SETTINGS.items())
+    return sql.SQL("select {}").format(sql.SQL(", ").join(calls))
 
 
 def _kind_of(sqlstate: str) -> type[errors.SourceError]:
