@@ -1,0 +1,62 @@
+"""``type: stdout``: events on standard output, one per line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Literal
+
+from penstock.changes import ChangeBatch
+from penstock.errors import SinkRefused
+from penstock.sinks.contract import Batch, Sink
+from penstock.sinks.events import EventSettings, event_format
+from penstock.sinks.events.announcements import delivery
+from penstock.sinks.events.merge import merged_lines
+from penstock.sinks.events.receipt import EventReceipt, stage_events
+from penstock.sinks.staging import storage_error
+
+
+class StdoutSettings(EventSettings):
+    type: Literal["stdout"] = "stdout"
+
+
+class StdoutSink(Sink[StdoutSettings]):
+    """Prints events in commit order, flushed after every batch. A table's definition is printed once per run.
+
+    Parallelism: executors encode; the driver merges their lines and prints.
+    Guarantee: at-least-once. After a crash, a batch may be printed again; ``lsn`` and ``sequence`` tell it apart.
+    """
+
+    Settings: ClassVar[type[StdoutSettings]] = StdoutSettings
+    guarantee: ClassVar[str] = "at-least-once"
+
+    def __init__(self, settings: StdoutSettings) -> None:
+        super().__init__(settings)
+        self._format = event_format(settings)
+        self._announced: dict[str, str] = {}
+
+    def write(self, batch: Batch, changes: Iterator[ChangeBatch]) -> EventReceipt:
+        return stage_events(batch, changes, self._format)
+
+    def commit(self, batch: Batch, receipts: Sequence[EventReceipt]) -> None:
+        due = delivery(receipts, self._format, self._announced, after=None)
+        try:
+            for lines in merged_lines(due.runs):
+                sys.stdout.buffer.write(lines)
+            sys.stdout.flush()
+        except BrokenPipeError as error:
+            _give_up_standard_output()
+            raise SinkRefused(
+                "Nobody reads standard output any more.", "Start again with a reader that stays."
+            ) from error
+        except OSError as error:
+            raise storage_error(error, "print events", "standard output") from error
+        self._announced = due.announced
+
+
+def _give_up_standard_output() -> None:
+    """What is still in its buffer would otherwise fail a second time, noisily, when Python exits."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
