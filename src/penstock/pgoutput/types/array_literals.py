@@ -14,6 +14,7 @@ from penstock.changes import Bools, Int64s, UInt8s
 from penstock.pgoutput.types.array_marks import CLOSE, COMMA, OPEN, QUOTE, marks_in, running_sum, separators_of
 from penstock.pgoutput.types.flat import Int32s, bitmap, flatten, valid_rows
 
+_IS_BLANK = np.isin(np.arange(256), list(b" \t\n\v\f\r"))  # what Postgres quotes as such; no other control characters
 _NULL = np.frombuffer(b"NULL", np.uint8)
 
 
@@ -32,10 +33,12 @@ class Literals:
         self._start, self._end = at[self._left] + 1, at[self._left + 1]
         self._bare = self._marks_within(self._marks.quotes) == 0
 
-    def _marks_within(self, mask: Bools) -> Int64s:
+    def _marks_within(self, mask: Bools) -> Int32s:
         """How many of the marks in the mask each element has."""
+        if not mask.any():
+            return np.zeros(self._left.size, np.int32)
         before = running_sum(mask)
-        within: Int64s = before[self._separators.mark[self._left + 1]] - before[self._separators.mark[self._left]]
+        within: Int32s = before[self._separators.mark[self._left + 1]] - before[self._separators.mark[self._left]]
         return within
 
     @property
@@ -74,7 +77,7 @@ class Literals:
         """Elements that are quoted from end to end, or bare: not empty, and without blanks around."""
         head, tail = self._byte(self._start), self._byte(self._end - 1)
         length = self._end - self._start
-        bare: Bools = self._bare & (length > 0) & (head > ord(" ")) & (tail > ord(" "))
+        bare: Bools = self._bare & (length > 0) & ~_IS_BLANK[head] & ~_IS_BLANK[tail]
         if bare.all():
             return bare
         quoted: Bools = (
@@ -111,7 +114,7 @@ class Literals:
         """Row i has the elements from list_offsets[i] to list_offsets[i + 1]."""
         begins = np.zeros(self._separators.at.size, np.bool_)
         begins[self._left] = True
-        return running_sum(begins)[self._separators.bounds].astype(np.int32)
+        return running_sum(begins)[self._separators.bounds]
 
     @property
     def elements(self) -> pa.StringArray:
@@ -123,7 +126,7 @@ class Literals:
         keep[marks.at[removed | marks.separates]] = False
         keep[self._start[null][:, None] + np.arange(_NULL.size)] = False
         lengths = np.where(null, 0, self._end - self._start - self._marks_within(removed))
-        offsets = running_sum(lengths).astype(np.int32)
+        offsets = running_sum(lengths)
         valid = bitmap(~null) if null.any() else None
         buffers = pa.py_buffer(offsets), pa.py_buffer(self._data[keep])
         return pa.StringArray.from_buffers(lengths.size, *buffers, valid)

@@ -67,8 +67,9 @@ def separators_of(marks: Marks, offsets: Int32s) -> Separators:
     return Separators(mark, at, marks.kind[mark], np.searchsorted(at, offsets))
 
 
-def running_sum(numbers: npt.NDArray[np.bool_] | Int64s) -> Int64s:
-    """The sum of what lies before each position, and of all at the end."""
-    sums = np.zeros(numbers.size + 1, np.int64)
-    np.cumsum(numbers, out=sums[1:])
+def running_sum(numbers: npt.NDArray[np.bool_] | Int64s) -> Int32s:
+    """The sum of what lies before each position, and of all at the end. In 32 bits, as a string array's offsets are."""
+    sums = np.empty(numbers.size + 1, np.int32)
+    sums[0] = 0
+    np.cumsum(numbers, dtype=np.int32, out=sums[1:])
     return sums

@@ -20,6 +20,11 @@ _CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
 # 64 bits of microseconds end on 10 January 294247, and DuckDB takes the very last one for infinity.
 _LAST_YEAR_IN_MICROSECONDS = 294_246
 _MICROSECONDS_PER_DAY = 86_400_000_000
+_FIRST_DAY = -719_162  # 0001-01-01, in days from 1970
+
+_YEAR = "(?:[1-9][0-9]{3,6}|0[0-9]{2}[1-9]|0[0-9][1-9]0|0[1-9]00)"
+_DATE = f"{_YEAR}-[0-9]{{2}}-[0-9]{{2}}"
+_TIME = r"[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
 
 
 class Calendar(Family):
@@ -32,7 +37,10 @@ class Calendar(Family):
         shortest = pc.min(pc.binary_length(text)).as_py()
         if shortest is not None and shortest < self.shortest:
             return None
-        return super().ordinary(text, modifier)
+        values = super().ordinary(text, modifier)
+        earliest = None if values is None else pc.min(values.view(self.count_type)).as_py()
+        # Arrow knows a year 0000, Postgres does not.
+        return None if earliest is not None and earliest < _FIRST_DAY * self.per_day else values
 
     def unrepresentable(self, text: pa.StringArray) -> pa.BooleanArray | None:
         return matches(text, ".* BC|-?infinity")
@@ -52,7 +60,7 @@ class Calendar(Family):
 
 
 class Dates(Calendar):
-    written = "[0-9]{4,7}-[0-9]{2}-[0-9]{2}(?: BC)?|-?infinity"
+    written = rf"{_DATE}(?: BC)?|-?infinity"
     alphabet = ("-", "9")
     shortest = 10
     count_type = pa.int32()
@@ -63,9 +71,7 @@ class Dates(Calendar):
 
 
 class Timestamps(Calendar):
-    written = (
-        r"[0-9]{4,6}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?(?: BC)?|-?infinity"
-    )  # fmt: skip
+    written = rf"{_DATE} {_TIME}(?: BC)?|-?infinity"
     alphabet = (" ", ":")
     shortest = len("2000-01-01 00:00:00")
     count_type = pa.int64()
@@ -75,15 +81,12 @@ class Timestamps(Calendar):
         return pa.timestamp("us")
 
     def unrepresentable(self, text: pa.StringArray) -> pa.BooleanArray | None:
-        six_digits = matches(text, "[0-9]{6}-.*")
-        too_late = pc.greater(_year(pc.if_else(six_digits, text, "2000-")), _LAST_YEAR_IN_MICROSECONDS)
+        too_late = pc.greater(_year(pc.if_else(matches(text, "[0-9]{6}.*"), text, "2000-")), _LAST_YEAR_IN_MICROSECONDS)
         return pc.or_(super().unrepresentable(text), too_late)
 
 
 class ZonedTimestamps(Timestamps):
-    written = (
-        r"[0-9]{4,6}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?\+00(?: BC)?|-?infinity"
-    )  # fmt: skip
+    written = rf"{_DATE} {_TIME}\+00(?: BC)?|-?infinity"
     shortest = len("2000-01-01 00:00:00+00")
 
     def arrow_type(self, modifier: int) -> pa.DataType:
