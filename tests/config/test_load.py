@@ -144,7 +144,7 @@ def test_a_config_pickles_and_never_changes(tmp_path: Path) -> None:
     config = load(tmp_path, LARGEST, SHOP_URL="postgresql://ada:pw@db/shop")
     assert pickle.loads(pickle.dumps(config)) == config
     with pytest.raises(ValidationError, match="frozen"):
-        config.name = "other"  # type: ignore[misc]
+        config.name = "other"
 
 
 def test_the_environment_is_the_default_source_of_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

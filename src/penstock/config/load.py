@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from penstock.config import mistakes
 from penstock.config.document import parse_document
@@ -24,7 +24,7 @@ def load_config(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
     """The config in this file. Relative paths in it are taken from the file's directory."""
     file = Path(path)
     try:
-        return _config(_read(file), environ).below(file.absolute().parent)
+        return parse_config(_read(file), environ).below(file.absolute().parent)
     except ConfigError as error:
         lines = "\n".join(f"{file}: {line}" for line in error.message.splitlines())
         raise ConfigError(lines, error.advice) from None
@@ -41,7 +41,8 @@ def _read(file: Path) -> str:
         raise ConfigError(f"cannot be read: {error.strerror}; name a file that you may read") from None
 
 
-def _config(text: str, environ: Mapping[str, str]) -> Config:
+def parse_config(text: str, environ: Mapping[str, str] = os.environ) -> Config:
+    """The config in this text; relative paths in it stay relative."""
     document = parse_document(text)
     if document is None:
         raise ConfigError("is empty; it needs at least name, source and sinks")
@@ -61,7 +62,7 @@ def _config(text: str, environ: Mapping[str, str]) -> Config:
 
 
 def _worded(error: ValidationError, document: Any) -> Iterator[tuple[mistakes.Path, str]]:
-    secrets = secrets_in(document) | frozenset(_under_secret_keys(document))
+    secrets = secrets_in([SecretStr(text) for text in _confidential(document)]) | secrets_in(document)
     for detail in error.errors(include_url=False, include_input=False):
         foreign = detail["type"] == mistakes.FOREIGN
         yield detail["loc"], redact(detail["msg"], secrets) if foreign else detail["msg"]
@@ -72,12 +73,13 @@ def _line(path: mistakes.Path, text: str) -> str:
     return f"{place}: {text}" if place else text
 
 
-def _under_secret_keys(value: Any, secret: bool = False) -> Iterator[str]:
+def _confidential(value: Any, secret: bool = False) -> Iterator[str]:
+    """The values under keys that sound like secrets: the config is not valid, so nobody can say which ones are."""
     if isinstance(value, dict):
         for key, item in value.items():
-            yield from _under_secret_keys(item, secret or _SECRET_KEY.search(str(key)) is not None)
+            yield from _confidential(item, secret or _SECRET_KEY.search(str(key)) is not None)
     elif isinstance(value, list):
         for item in value:
-            yield from _under_secret_keys(item, secret)
+            yield from _confidential(item, secret)
     elif secret and value is not None:
         yield str(value)

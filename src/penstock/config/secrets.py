@@ -15,15 +15,19 @@ from penstock.config.mistakes import mistake
 
 HIDDEN = "********"
 # The password of a URL reaches to the last @ of the word: people forget to escape one that the password contains.
-_IN_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^:@/?#\s]*:)([^\s]*)(?=@)", re.ASCII)
-_IN_CONNINFO = re.compile(r"((?:\b|_)(?:ssl)?password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&']+)", re.IGNORECASE)
+_IN_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^:@/?#\s]*:)(\S*)(?=@)", re.ASCII)
+_IN_QUERY = re.compile(r"([?&](?:ssl)?password=)([^\s&]+)", re.IGNORECASE)
+_IN_CONNINFO = re.compile(r"((?<![?&\w])(?:ssl)?password\s*=\s*)('(?:[^'\\]|\\.)*'|\S+)", re.IGNORECASE)
+_PLACES = (_IN_URL, _IN_QUERY, _IN_CONNINFO)
+# In a value that is a URL and nothing else it may even contain spaces.
+_WHOLE_URL = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://[^:@/?#\s]*:(.*)@", re.ASCII | re.DOTALL)
 _URL_HINT = "write it like postgresql://user:password@host:5432/database or host=… dbname=…"
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
     """The text without the passwords of the URLs in it, and without any of these secrets."""
-    text = _IN_URL.sub(rf"\1{HIDDEN}", text)
-    text = _IN_CONNINFO.sub(rf"\1{HIDDEN}", text)
+    for place in _PLACES:
+        text = place.sub(rf"\1{HIDDEN}", text)
     # Longest first, so that no tail of a longer secret is left behind.
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
@@ -71,8 +75,8 @@ def _secrets(value: Any) -> Iterator[str]:
 
 def _passwords(text: str) -> set[str]:
     """The passwords in a URL or conninfo, also when it is too broken for libpq to read."""
-    found = {match[2] for match in _IN_URL.finditer(text)}
-    found |= {match[2].strip("'") for match in _IN_CONNINFO.finditer(text)}
+    found = {match[2].strip("'") for place in _PLACES for match in place.finditer(text)}
+    found |= {match[1] for match in [_WHOLE_URL.match(text)] if match}
     parts = _read(text)
     found |= {str(parts[word]) for word in ("password", "sslpassword") if parts.get(word)}
     # `postgres:postgres@` is no secret, and hiding that word everywhere would hide the user too. In URLs `redact` does.
@@ -87,5 +91,6 @@ def _read(conninfo: str) -> Mapping[str, Any]:
 
 
 def _forms(secret: str) -> set[str]:
-    """As written, and as it looks inside a URL or taken out of one."""
-    return {secret, unquote(secret), quote(secret, safe=""), quote(secret), quote_plus(secret)}
+    """As written, as it looks inside a URL or taken out of one, and as a message of one line repeats it."""
+    plain = unquote(secret)
+    return {secret, plain, quote(plain, safe=""), quote(plain), quote_plus(plain), " ".join(secret.split())}
