@@ -172,6 +172,13 @@ class EmbeddedPostgres:
         wait_until(slots_gone, what=f"the replication slots of {name} to go")
         self.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name)))
 
+    def standby(self, directory: Path | None = None, settings: Mapping[str, str] | None = None) -> EmbeddedPostgres:
+        """A hot standby of this server, not yet started."""
+        copy = EmbeddedPostgres(directory, self.version, settings)
+        copy._prepare_directory()
+        copy._run("pg_basebackup", "-d", self.url, "-D", str(copy._data), "-R", "--checkpoint=fast", "--no-sync")
+        return copy
+
     def binary(self, name: str) -> Path:
         """One of this server's own programs: ``pg_recvlogical``, ``pgbench``, ``psql``, …"""
         return self._binaries / name
@@ -192,19 +199,21 @@ class EmbeddedPostgres:
             _let_others_pass(self._binaries)
 
     def _initialise_cluster(self) -> None:
+        self._run(
+            "initdb", "-D", str(self._data), "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C",
+            "--no-sync", "--no-instructions",
+        )  # fmt: skip
+        with (self._data / "postgresql.conf").open("a") as configuration:
+            configuration.write("include '../embedded.conf'\n")
+
+    def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
-            [
-                str(self.binary("initdb")), "-D", str(self._data), "-U", "postgres", "--auth=trust", "--encoding=UTF8",
-                "--locale=C", "--no-sync", "--no-instructions",
-            ],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self.directory,
-            **self._as_server_account(),
+            [str(self.binary(program)), *arguments], cwd=self.directory,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **self._as_server_account(),
         )  # fmt: skip
         if done.returncode != 0:
             output = done.stdout.decode(errors="replace").strip()
-            raise SourceUnavailable(f"initdb of the embedded Postgres {self.version} failed:\n{output}")
-        with (self._data / "postgresql.conf").open("a") as configuration:
-            configuration.write("include '../embedded.conf'\n")
+            raise SourceUnavailable(f"{program} of the embedded Postgres {self.version} failed:\n{output}")
 
     def _write_settings(self) -> None:
         """In a file of their own, not on the command line, where ALTER SYSTEM could not change them."""
