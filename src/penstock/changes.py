@@ -112,7 +112,7 @@ class ChangeBatch:
 
     @property
     def nbytes(self) -> int:
-        return sum(a.nbytes for a in self.new) + sum(a.nbytes for a in self.old) + 25 * len(self)
+        return int(sum(array.nbytes for array in (*self.new, *self.old))) + 25 * len(self)
 
     def take(self, rows: npt.NDArray[Any]) -> ChangeBatch:
         """The changes at these row numbers, in this order."""

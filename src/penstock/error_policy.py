@@ -48,14 +48,20 @@ POLICIES: dict[type[errors.PenstockError], Policy] = {
         "Restore the file from a backup; or, with acknowledge: sinks, delete the log directory: it is captured again.",
     ),
     errors.LogGap: Policy(
-        Verdict.STOP, "Load the sink afresh, or remove its state (under state_dir) so that it starts where the log does."
+        Verdict.STOP,
+        "Load the sink afresh, or remove its state (under state_dir) so that it starts where the log does.",
     ),
     errors.DecodeError: Policy(Verdict.STOP, "Report it with the message above; nothing was skipped."),
     errors.UnrepresentableValue: Policy(
-        Verdict.STOP, "Set `unrepresentable: null` or `unrepresentable: text` on the sink, or mend the value in the source."
+        Verdict.STOP,
+        "Set `unrepresentable: null` or `unrepresentable: text` on the sink, or mend the value in the source.",
     ),
-    errors.SinkUnavailable: Policy(Verdict.RETRY, "Check that the sink is reachable and not locked by another process."),
-    errors.SinkRefused: Policy(Verdict.STOP, "Mend the data or the sink's table, then start again: nothing was skipped."),
+    errors.SinkUnavailable: Policy(
+        Verdict.RETRY, "Check that the sink is reachable and not locked by another process."
+    ),
+    errors.SinkRefused: Policy(
+        Verdict.STOP, "Mend the data or the sink's table, then start again: nothing was skipped."
+    ),
     errors.SparkLost: Policy(Verdict.RETRY, "Look at the memory of the machine and of spark.conf if this repeats."),
     errors.PenstockError: Policy(Verdict.STOP, "Run again with --debug for the details."),
 }

@@ -44,6 +44,7 @@ class Sink(Generic[S]):
 
     Settings: ClassVar[type[SinkSettings]] = SinkSettings  # the config file's keys for this sink
     guarantee: ClassVar[str] = "at-least-once"
+    keeps_position: ClassVar[bool] = False  # the sink itself records up to where it holds everything
 
     def __init__(self, settings: S) -> None:
         self.settings = settings

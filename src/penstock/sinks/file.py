@@ -50,6 +50,7 @@ class FileSink(Sink[FileSettings]):
 
     Settings: ClassVar[type[FileSettings]] = FileSettings
     guarantee: ClassVar[str] = "effectively-once"
+    keeps_position: ClassVar[bool] = True
 
     def __init__(self, settings: FileSettings) -> None:
         super().__init__(settings)

@@ -23,25 +23,25 @@ from penstock.sinks.contract import Batch
 INLINE_BYTES = 256 << 10
 
 _NOT_FOR_A_NAME = re.compile(r"[^A-Za-z0-9_.-]")
-_REFUSALS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
+_REFUSALS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
 
 
 @dataclass(frozen=True)
 class Staged:
-    """A staged table: either its IPC bytes, or where they are."""
+    """A staged table: either its IPC bytes, or the file that holds them."""
 
     inline: bytes | None
-    location: str | None = None
+    directory: str = ""
+    file: str = ""
 
     def open(self) -> pa.Table:
         """The table. A local file is mapped into memory, so only what is looked at is read."""
         if self.inline is not None:
             return pa.ipc.open_file(pa.BufferReader(self.inline)).read_all()
-        assert self.location is not None
         try:
-            return pa.ipc.open_file(_reader(self.location)).read_all()
+            return pa.ipc.open_file(_reader(self.directory, self.file)).read_all()
         except OSError as error:
-            raise storage_error(error, "read the staged data", self.location) from error
+            raise storage_error(error, f"read the staged {self.file}", self.directory) from error
 
 
 def stage(batch: Batch, name: str, table: pa.Table) -> Staged:
@@ -52,7 +52,7 @@ def stage(batch: Batch, name: str, table: pa.Table) -> Staged:
         inline = sink.getvalue().to_pybytes()
         if len(inline) <= INLINE_BYTES:
             return Staged(inline)
-    return Staged(None, _write_file(batch.staging, name, table))
+    return _write_file(batch.staging, name, table)
 
 
 def storage_error(error: OSError, doing: str, where: str) -> SinkError:
@@ -75,9 +75,10 @@ def _write(sink: pa.NativeFile, table: pa.Table) -> None:
         writer.write_table(table)
 
 
-def _write_file(staging: str, name: str, table: pa.Table) -> str:
+def _write_file(staging: str, name: str, table: pa.Table) -> Staged:
+    staging = staging if "://" in staging else os.path.abspath(staging)
     try:
-        filesystem, directory, uri_prefix = _resolve(staging)
+        filesystem, directory = _resolve(staging)
         filesystem.create_dir(directory, recursive=True)
         unique = f"{_NOT_FOR_A_NAME.sub('_', name)[:80]}-{uuid.uuid4().hex}.arrow"
         temporary = f"{directory}/.{unique}.tmp"
@@ -86,20 +87,19 @@ def _write_file(staging: str, name: str, table: pa.Table) -> str:
         filesystem.move(temporary, f"{directory}/{unique}")
     except OSError as error:
         raise storage_error(error, "stage data", staging) from error
-    return f"{uri_prefix}/{unique}"
+    return Staged(None, staging, unique)
 
 
-def _reader(location: str) -> pa.NativeFile:
-    filesystem, path, _ = _resolve(location)
+def _reader(staging: str, file: str) -> pa.NativeFile:
+    filesystem, directory = _resolve(staging)
     if isinstance(filesystem, pafs.LocalFileSystem):
-        return pa.memory_map(path)
-    return filesystem.open_input_file(path)
+        return pa.memory_map(f"{directory}/{file}")
+    return filesystem.open_input_file(f"{directory}/{file}")
 
 
-def _resolve(location: str) -> tuple[pafs.FileSystem, str, str]:
-    """The file system, the path in it, and a form of the location that means the same in any working directory."""
-    if "://" not in location:
-        path = os.path.abspath(location.removeprefix("file:"))
-        return pafs.LocalFileSystem(), path, path
-    filesystem, path = pafs.FileSystem.from_uri(location)
-    return filesystem, path.rstrip("/"), location.rstrip("/")
+def _resolve(staging: str) -> tuple[pafs.FileSystem, str]:
+    """The file system, and the path in it."""
+    if "://" not in staging:
+        return pafs.LocalFileSystem(), staging
+    filesystem, path = pafs.FileSystem.from_uri(staging)
+    return filesystem, path.rstrip("/")

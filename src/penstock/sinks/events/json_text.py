@@ -7,6 +7,7 @@ that fails are the values rewritten, and only values with control characters pay
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,19 @@ def constant(text: str) -> pa.Scalar:
     return pa.scalar(text, LARGE)
 
 
-def joined(*parts: pa.Array | pa.Scalar, separator: str = "", nulls: str = "emit_null") -> pa.Array:
-    """Concatenation, row by row. ``nulls``: ``emit_null`` makes the row NULL, ``skip`` leaves the part out."""
-    return pc.binary_join_element_wise(*parts, constant(separator), null_handling=nulls)
+def joined(*parts: pa.Array | pa.Scalar) -> pa.Array:
+    """Concatenation, row by row; NULL where any part is NULL."""
+    return pc.binary_join_element_wise(*parts, constant(""), null_handling="emit_null")
+
+
+def comma_separated(parts: Sequence[pa.Array]) -> pa.Array:
+    """The parts that are not NULL, row by row. None of them may start with a comma.
+
+    Arrow's own way (``null_handling="skip"``) leaves out rows in which all parts are NULL, so the others would move up.
+    """
+    with_commas = [joined(constant(","), part) for part in parts]
+    text = pc.binary_join_element_wise(*with_commas, constant(""), null_handling="replace", null_replacement="")
+    return pc.utf8_ltrim(text, characters=",")
 
 
 def flat(text: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.changes import DELETE, OLD_KEY, OLD_NONE, Bools, Column
-from penstock.sinks.events.json_text import LARGE, Line, constant, joined, quoted_name
+from penstock.sinks.events.json_text import LARGE, Line, comma_separated, constant, quoted_name
 from penstock.sinks.events.shapes import Shape
 from penstock.sinks.events.values import Values
 
@@ -52,7 +52,7 @@ def append_new_row(line: Line, shape: Shape, values: Values) -> None:
         _member(column, values.encode(text, column), shape.changes.unchanged.get(index))
         for index, (column, text) in enumerate(columns)
     ]
-    line.text("{").values(joined(*members, separator=",", nulls="skip")).text("}")
+    line.text("{").values(comma_separated(members)).text("}")
 
 
 def append_unchanged_names(line: Line, shape: Shape) -> None:
@@ -62,7 +62,7 @@ def append_unchanged_names(line: Line, shape: Shape) -> None:
         pc.if_else(pa.array(mask), constant(quoted_name(columns[index].name)), _ABSENT)
         for index, mask in sorted(shape.changes.unchanged.items())
     ]
-    line.values(joined(*names, separator=",", nulls="skip"))
+    line.values(comma_separated(names))
 
 
 def _append_object(line: Line, columns: list[tuple[Column, pa.Array]], values: Values) -> None:

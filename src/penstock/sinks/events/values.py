@@ -98,7 +98,7 @@ class Values:
         parsed, lists = array_elements(text, column)
         element = replace(column, base=column.element or "text", element=None)
         values = pc.fill_null(self.encode(lists.flatten(), element), constant("null"))
-        as_json = joined(constant("["), _comma_separated(lists, values), constant("]"))
+        as_json = joined(constant("["), _elements_joined(lists, values), constant("]"))
         odd = ~parsed & as_mask(pc.is_valid(text))
         encoded = replaced(text, parsed, as_json)
         return replaced(encoded, odd, string(text.filter(pa.array(odd)))) if odd.any() else encoded
@@ -117,6 +117,6 @@ class TextValues(Values):
         return string(flat(text))
 
 
-def _comma_separated(lists: pa.ListArray, values: pa.Array) -> pa.Array:
+def _elements_joined(lists: pa.ListArray, values: pa.Array) -> pa.Array:
     offsets = pc.subtract(lists.offsets, lists.offsets[0])
     return pc.binary_join(pa.ListArray.from_arrays(offsets, values), constant(","))

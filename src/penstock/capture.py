@@ -1,0 +1,214 @@
+"""Capture: replication stream ▶ change log ▶ acknowledge. The one reader of the slot.
+
+It does as little as possible with each message, since the slot is one sequential stream: values are decoded later, in
+Spark's executors.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from penstock.changelog.clustering import Chunk, Clusterer, chunk
+from penstock.changelog.log import ChangeLog
+from penstock.changelog.retention import Retention
+from penstock.changelog.writer import LogWriter
+from penstock.config.model import Config
+from penstock.error_policy import Verdict, policy_for
+from penstock.errors import PenstockError, SlotLost
+from penstock.lsn import LSN
+from penstock.postgres import catalog, subscription
+from penstock.postgres.connection import connect
+from penstock.postgres.describe import RelationDescriber
+from penstock.postgres.heartbeat import Heartbeat
+from penstock.postgres.replication_stream import ReplicationStream
+from penstock.postgres.slot import slot_state
+from penstock.resume import Positions, resume_point
+from penstock.retry import Backoff
+from penstock.state import CaptureState, PipelineState, SourceState, now
+
+logger = logging.getLogger(__name__)
+
+_RECEIVE_BYTES = 1 << 20  # between two looks at the clock
+_HOUSEKEEPING_SECONDS = 1.0
+_BEHIND_LINGER = 5  # while the server has more for us than we can take, larger segments serve everyone better
+
+
+class Capture:
+    """Runs until ``stop`` is set or an error says that trying again is of no use."""
+
+    def __init__(self, config: Config, stop: threading.Event) -> None:
+        self._config = config
+        self._stop = stop
+        self._state = PipelineState(config.state_dir)
+        self._log = ChangeLog(self._state.log_uri)
+
+    def run(self) -> None:
+        self._state.create()
+        backoff = Backoff()
+        while not self._stop.is_set():
+            try:
+                _Session(self._config, self._state, self._log, self._stop, backoff.reset).run()
+            except PenstockError as error:
+                policy = policy_for(error)
+                self._note(error)
+                if policy.verdict is Verdict.STOP:
+                    raise
+                delay = next(backoff)
+                logger.warning("%s %s Next try in %.1f s.", error, policy.advice, delay)
+                self._stop.wait(delay)
+
+    def _note(self, error: PenstockError) -> None:
+        captured = self._state.capture()
+        if captured is not None:
+            state = "retrying" if policy_for(error).verdict is Verdict.RETRY else "failed"
+            known = CaptureState(captured.begin, captured.log_end, captured.position, now(), state, str(error))
+            self._state.save(known)
+
+
+class _Session:
+    """One replication connection, from the comparison of positions to its end."""
+
+    def __init__(
+        self, config: Config, state: PipelineState, log: ChangeLog, stop: threading.Event, connected: Callable[[], None]
+    ) -> None:
+        self._config, self._state, self._log, self._stop, self._connected = config, state, log, stop, connected
+        self._url = config.source.url.get_secret_value()
+        self._retention = Retention(log, config.log.retention)
+        self._confirmed, start, self._slot, publications = self._compare_positions()
+        self._stream = ReplicationStream(self._url, self._slot, publications, start)
+        try:
+            self._begin(start)
+        except BaseException:
+            self._stream.close()
+            raise
+
+    def _compare_positions(self) -> tuple[LSN, LSN, str, tuple[str, ...]]:
+        config, source = self._config, self._config.source
+        with connect(self._url) as connection:
+            found = subscription.find(connection, config.name, source.publications)
+            if found is None:
+                raise SlotLost(
+                    f'The subscription "{config.name}" does not exist on the source.', "Run `penstock init` first."
+                )
+            slot = slot_state(connection, found.slot)
+            identity = catalog.server_identity(connection)
+        contents = self._log.contents()
+        self._log_bytes, self._log_end = contents.bytes, contents.end
+        known = Positions(
+            found.slot, slot.confirmed_flush_lsn if slot else None, slot.lost_because if slot else None,
+            str(identity.system_identifier), self._state.source(), contents.end, self._state.capture(),
+            {sink.name: self._sink_position(sink.name) for sink in config.sinks},
+        )  # fmt: skip
+        start = resume_point(known)
+        assert slot is not None
+        self._source_state = SourceState(config.name, str(identity.system_identifier), found.slot)
+        return slot.confirmed_flush_lsn, start, found.slot, found.publications
+
+    def _begin(self, start: LSN) -> None:
+        """The slot is ours now, so whatever a dead writer left in the log is ours to clear away."""
+        self._state.save(self._source_state)
+        self._log.directory.remove_leftovers()
+        self._log.delete(self._log.contents().unfinished)
+        captured = self._state.capture()
+        self._first = captured.begin if captured else start
+        self._position = max(start, captured.position) if captured and self._log_end else start
+        self._describer = RelationDescriber(self._url)
+        clusterer = Clusterer(start, self._describer, self._config.log.segment_bytes)
+        self._writer = LogWriter(self._log, clusterer, self._log_bytes)
+        self._heartbeat = Heartbeat(self._url, self._config.source.heartbeat)
+        self._saved_at = 0.0
+        self._waiting_for_room = False
+        logger.info('Reading slot "%s" from %s.', self._slot, start)
+
+    def run(self) -> None:
+        try:
+            self._read()
+            self._writer.wait_idle(10)
+            self._keep_house()
+        finally:
+            self._writer.close()
+            self._describer.close()
+            self._heartbeat.close()
+            self._stream.close()
+
+    def _read(self) -> None:
+        chunks: list[Chunk] = []
+        messages: list[bytes] = []
+        size, last_cut, next_house = 0, 0.0, 0.0
+        linger, most = self._config.log.linger, self._config.log.segment_bytes
+        while not self._stop.is_set():
+            full = size >= most
+            received = 0 if full or not self._has_room() else self._stream.receive(messages, _RECEIVE_BYTES)
+            clock = time.monotonic()
+            if messages:
+                chunks.append(chunk(messages))
+                messages.clear()
+                size += received
+            age = clock - last_cut
+            behind = received >= _RECEIVE_BYTES
+            due = bool(chunks) and age >= (linger * _BEHIND_LINGER if behind else linger)
+            if (full or due) and self._writer.idle:
+                self._writer.hand_over(chunks)
+                chunks, size, last_cut = [], 0, clock
+                self._connected()
+            elif full:
+                self._writer.wait_idle(0.1)
+            if clock >= next_house or self._stream.reply_requested:
+                self._keep_house(pending=bool(chunks))
+                next_house = clock + _HOUSEKEEPING_SECONDS
+            if received == 0 and not full:
+                self._stream.wait(min(max(linger - age, 0.001) if chunks else 1.0, next_house - clock, 0.2))
+
+    def _has_room(self) -> bool:
+        most = self._config.log.max_bytes
+        if self._writer.bytes >= most and not self._waiting_for_room:
+            logger.warning(
+                "The change log holds %d bytes, its bound (log.max_bytes). Capture waits until the sinks have caught up.",
+                self._writer.bytes,
+            )
+        self._waiting_for_room = self._writer.bytes >= most
+        return not self._waiting_for_room
+
+    def _keep_house(self, pending: bool = False) -> None:
+        """Positions, confirmation, retention. About once a second."""
+        idle = not pending and self._writer.idle and not self._writer.in_transaction
+        log_end = self._writer.durable
+        reached = max(self._writer.seen, self._stream.server_end) if idle else log_end
+        if reached > self._position:
+            self._position = reached
+            self._heartbeat.postpone()
+        else:
+            self._heartbeat.beat_if_due()
+        self._save(log_end)
+        sinks = [self._sink_position(sink.name) for sink in self._config.sinks]
+        slowest = min((lsn for lsn in sinks if lsn is not None), default=None) if None not in sinks else None
+        allowed = self._position if self._config.log.acknowledge == "log" else slowest
+        if allowed is not None:
+            self._confirmed = max(self._confirmed, min(allowed, self._position))
+        self._stream.confirm(max(self._position, self._stream.server_end if idle else self._position), self._confirmed)
+        self._enforce_retention(slowest)
+
+    def _save(self, log_end: LSN) -> None:
+        """Durable before anything up to ``position`` is confirmed: see resume.py."""
+        state = CaptureState(self._first, log_end, self._position, now())
+        before = self._state.capture()
+        if (
+            before is None
+            or before.position != state.position
+            or before.state != "running"
+            or now() - self._saved_at > 5
+        ):
+            self._state.save(state)
+            self._saved_at = now()
+
+    def _sink_position(self, name: str) -> LSN | None:
+        known = self._state.sink(name)
+        return known.lsn if known else None
+
+    def _enforce_retention(self, slowest: LSN | None) -> None:
+        if slowest is not None and self._writer.idle:
+            # A segment that is being written meanwhile is counted by the writer itself.
+            self._writer.bytes = self._retention.enforce(min(slowest, self._confirmed), time.time())

@@ -1,0 +1,89 @@
+"""From work units to change batches: what an executor does before a sink's ``write``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.buckets import in_bucket, linked_keys
+from penstock.changelog.log import ChangeLog
+from penstock.changelog.plan import WorkUnit
+from penstock.changelog.segment import SegmentFile, SegmentName
+from penstock.changes import ChangeBatch, Relation, UInt64s
+from penstock.errors import LogCorrupt
+from penstock.lsn import LSN
+from penstock.pgoutput.columns import decode
+
+CHUNK_BYTES = 64 << 20  # decoded at once: bounds an executor's memory whatever the size of a transaction
+
+
+def change_batches(log: ChangeLog, units: Sequence[WorkUnit], after: LSN) -> Iterator[ChangeBatch]:
+    """Changes with a commit at or after ``after``, in order within each table; one batch per definition and chunk."""
+    reader = _Reader(log)
+    for (_table, bucket, buckets), members in groupby(units, key=lambda unit: (unit.table, unit.bucket, unit.buckets)):
+        some = list(members)
+        linked = _linked(reader, some) if buckets > 1 else np.empty(0, np.uint64)
+        for batch in _decoded(reader, some, after):
+            if buckets > 1:
+                batch = batch.take(np.flatnonzero(in_bucket(batch, bucket, buckets, linked)))
+            if len(batch):
+                yield batch
+
+
+class _Reader:
+    """Keeps the segments of a task open: a task reads many tables of the same few segments."""
+
+    def __init__(self, log: ChangeLog) -> None:
+        self._log = log
+        self._open: dict[str, SegmentFile] = {}
+
+    def rows(self, unit: WorkUnit) -> tuple[Relation, pa.RecordBatch, bool]:
+        name = SegmentName.parse(unit.segment)
+        if name is None:
+            raise LogCorrupt(f"{unit.segment} is not the name of a segment.")
+        segment = self._open.get(unit.segment) or self._log.open(name)
+        self._open[unit.segment] = segment
+        entry = segment.relations[unit.entry]
+        return entry.relation, segment.rows(entry), entry.inserts == entry.rows
+
+
+def _decoded(reader: _Reader, units: Sequence[WorkUnit], after: LSN) -> Iterator[ChangeBatch]:
+    """Chunks end where the definition changes and at CHUNK_BYTES."""
+    pending: list[pa.RecordBatch] = []
+    relation: Relation | None = None
+    for unit in units:
+        described, rows, _ = reader.rows(unit)
+        if pending and (described != relation or sum(batch.nbytes for batch in pending) >= CHUNK_BYTES):
+            assert relation is not None
+            yield from _decode(relation, pending)
+            pending = []
+        relation = described
+        rows = _from(rows, after)
+        if rows.num_rows:
+            pending.append(rows)
+    if pending and relation is not None:
+        yield from _decode(relation, pending)
+
+
+def _decode(relation: Relation, pending: list[pa.RecordBatch]) -> Iterator[ChangeBatch]:
+    yield decode(relation, pending[0] if len(pending) == 1 else pa.concat_batches(pending))
+
+
+def _from(rows: pa.RecordBatch, after: LSN) -> pa.RecordBatch:
+    """Without what the sink has already; the log's first segment may begin before the batch does."""
+    commits = rows.column("commit_lsn").to_numpy()
+    if len(commits) == 0 or commits[0] >= after:
+        return rows
+    return rows.slice(int(np.searchsorted(commits, int(after))))
+
+
+def _linked(reader: _Reader, units: Sequence[WorkUnit]) -> UInt64s:
+    found = [np.empty(0, np.uint64)]
+    for unit in units:
+        relation, rows, inserts_only = reader.rows(unit)
+        if not inserts_only:
+            found.append(linked_keys(decode(relation, rows)))
+    return np.unique(np.concatenate(found))

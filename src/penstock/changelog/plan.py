@@ -1,0 +1,83 @@
+"""Work units: how a range of the log is divided among executors.
+
+A unit is what one segment holds of one table, or of one bucket of its keys. All units of the same (table, bucket) go to
+the same task, in the order of the log, so that each key's changes are applied in order without a shuffle. A hot table
+whose changes are inserts only has no order to keep and is divided by segments; any other hot table by the hash of its key.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import islice
+
+from penstock.changelog.log import ChangeLog
+from penstock.changelog.segment import RelationRows, SegmentName
+from penstock.lsn import LSN
+
+HOT_BYTES = 16 << 20  # of one table in one batch: below this, dividing costs more than it gains
+SMALL_BYTES = 1 << 20  # a whole batch below this is one task
+
+
+@dataclass(frozen=True)
+class WorkUnit:
+    segment: str
+    table: str
+    entry: int  # which of the segment's relations
+    bucket: int
+    buckets: int  # 1: the whole table
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class _Found:
+    segment: SegmentName
+    entry: int
+    rows: RelationRows
+
+    def unit(self, bucket: int = 0, buckets: int = 1) -> WorkUnit:
+        return WorkUnit(
+            str(self.segment), self.rows.relation.qualified_name, self.entry, bucket, buckets, self.rows.rows,
+            self.rows.bytes // buckets,
+        )  # fmt: skip
+
+
+def plan(log: ChangeLog, start: LSN, end: LSN, parallelism: int, table: str | None = None) -> list[list[WorkUnit]]:
+    """The units of every transaction after ``start`` up to ``end``, as at most ``parallelism`` tasks."""
+    tables: dict[str, list[_Found]] = defaultdict(list)
+    for stretch in log.after(start, end):
+        for name in stretch.segments:
+            for entry, rows in enumerate(log.open(name).relations):
+                if table is None or rows.relation.qualified_name == table:
+                    tables[rows.relation.qualified_name].append(_Found(name, entry, rows))
+    total = sum(found.rows.bytes for units in tables.values() for found in units)
+    tasks = 1 if total < SMALL_BYTES else parallelism
+    groups = [group for units in tables.values() for group in _divide(units, tasks)]
+    return _pack(groups, tasks)
+
+
+def _divide(units: list[_Found], parts: int) -> list[list[WorkUnit]]:
+    if parts == 1 or sum(found.rows.bytes for found in units) < HOT_BYTES:
+        return [[found.unit() for found in units]]
+    if all(found.rows.inserts == found.rows.rows for found in units):
+        size = -(-len(units) // parts)
+        return [[found.unit() for found in some] for some in _runs(units, size)]
+    if not all(found.rows.relation.key for found in units):
+        return [[found.unit() for found in units]]
+    return [[found.unit(bucket, parts) for found in units] for bucket in range(parts)]
+
+
+def _runs(units: list[_Found], size: int) -> list[list[_Found]]:
+    return [list(islice(units, at, at + size)) for at in range(0, len(units), size)]
+
+
+def _pack(groups: list[list[WorkUnit]], tasks: int) -> list[list[WorkUnit]]:
+    """Largest group first, each to the task with the least to do. Groups stay whole and in order."""
+    packed: list[list[list[WorkUnit]]] = [[] for _ in range(min(tasks, len(groups)))]
+    load = [0] * len(packed)
+    for group in sorted(groups, key=lambda group: -sum(unit.bytes for unit in group)):
+        least = load.index(min(load))
+        packed[least].append(group)
+        load[least] += sum(unit.bytes for unit in group)
+    return [[unit for group in task for unit in group] for task in packed]

@@ -1,0 +1,152 @@
+"""One segment of the change log: an Arrow IPC file that any executor can decode alone.
+
+Rows are pgoutput's messages, one record batch per relation, so that a reader takes one table without the rest. The
+schema's metadata lists the relations with their definitions, counts and checksums. The file's name says which part of
+the log it holds; the directory listing is the log's index:
+
+    <start>-<end>-<part>-<flags>.arrow       LSNs as 16 hexadecimal digits
+
+A *complete* segment (flag c) holds the transactions that end after ``start`` and not after ``end``; ``start`` is the
+``end`` of the segment before it, so that a missing file shows as a hole. A transaction larger than a segment begins with
+*partial* segments (flag p, parts 0, 1, …) and ends in a complete one with the same ``start``: without that one, readers
+do not see the parts. Flag s: a table's definition changed just before this segment, so no batch goes across.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.changes import Relation
+from penstock.errors import LogCorrupt
+from penstock.lsn import LSN
+from penstock.storage import Directory
+
+ROWS = pa.schema(
+    [
+        ("payload", pa.binary()),
+        ("commit_lsn", pa.uint64()),
+        ("sequence", pa.uint32()),
+        ("xid", pa.uint32()),
+        ("commit_time", pa.int64()),
+    ]
+)
+_METADATA = b"penstock"
+_NAME = re.compile(r"([0-9A-F]{16})-([0-9A-F]{16})-(\d{6})-([cp])(s?)\.arrow")
+
+
+@dataclass(frozen=True, order=True)
+class SegmentName:
+    start: LSN
+    end: LSN  # of a partial segment: the LSN of its transaction's commit record
+    part: int
+    complete: bool
+    schema_change: bool
+
+    def __str__(self) -> str:
+        flags = ("c" if self.complete else "p") + ("s" if self.schema_change else "")
+        return f"{self.start:016X}-{self.end:016X}-{self.part:06d}-{flags}.arrow"
+
+    @classmethod
+    def parse(cls, text: str) -> SegmentName | None:
+        match = _NAME.fullmatch(text)
+        if match is None:
+            return None
+        return cls(LSN(match[1], 16), LSN(match[2], 16), int(match[3]), match[4] == "c", match[5] == "s")
+
+
+@dataclass(frozen=True)
+class RelationRows:
+    """What a segment holds of one relation: what readers plan by."""
+
+    relation: Relation
+    batch: int
+    rows: int
+    bytes: int
+    inserts: int  # as many as rows: then the order within the table does not matter
+    checksum: int
+
+
+@dataclass(frozen=True)
+class SegmentContent:
+    """A segment before it is written: one record batch of ROWS per relation."""
+
+    name: SegmentName
+    relations: Sequence[tuple[Relation, pa.RecordBatch]]
+    last_commit_time: int
+
+    @property
+    def rows(self) -> int:
+        return sum(batch.num_rows for _, batch in self.relations)
+
+    def write(self, stream: Any) -> None:
+        listing = [_describe(index, *entry) for index, entry in enumerate(self.relations)]
+        metadata = {"version": 1, "last_commit_time": self.last_commit_time, "relations": listing}
+        schema = ROWS.with_metadata({_METADATA: json.dumps(metadata).encode()})
+        with pa.ipc.new_file(stream, schema) as writer:
+            for _relation, batch in self.relations:
+                writer.write_batch(batch)
+
+
+def _describe(index: int, relation: Relation, batch: pa.RecordBatch) -> dict[str, Any]:
+    _validity, offsets, raw = batch.column("payload").buffers()
+    first_bytes = np.frombuffer(raw, np.uint8)[np.frombuffer(offsets, np.int32)[: batch.num_rows]]
+    return {
+        "relation": relation.to_json(),
+        "batch": index,
+        "rows": batch.num_rows,
+        "bytes": batch.nbytes,
+        "inserts": int(np.count_nonzero(first_bytes == ord("I"))),
+        "checksum": _checksum(batch),
+    }
+
+
+def _checksum(batch: pa.RecordBatch) -> int:
+    """Over the offsets and bytes of the messages and the columns beside them."""
+    _validity, offsets, raw = batch.column("payload").buffers()
+    places = np.frombuffer(offsets, np.int32)[: batch.num_rows + 1]
+    checksum = zlib.crc32(memoryview(raw)[: places[-1]], zlib.crc32(places.tobytes()))
+    for column in batch.columns[1:]:
+        checksum = zlib.crc32(column.to_numpy(), checksum)
+    return checksum
+
+
+class SegmentFile:
+    """A segment that is in the log. Opening reads its metadata; ``rows`` reads one relation."""
+
+    def __init__(self, directory: Directory, name: SegmentName) -> None:
+        self.name = name
+        self._where = f"{directory.uri}/{name}"
+        try:
+            self._file = pa.ipc.open_file(directory.open(str(name)))
+            metadata = json.loads(self._file.schema.metadata[_METADATA])
+            self.last_commit_time: int = metadata["last_commit_time"]
+            self.relations = [
+                RelationRows(**{**entry, "relation": Relation.from_json(entry["relation"])})
+                for entry in metadata["relations"]
+            ]
+        except FileNotFoundError:
+            raise LogCorrupt(f"The segment {self._where} is missing from the change log.") from None
+        except (pa.ArrowInvalid, OSError, KeyError, TypeError, ValueError) as error:
+            raise self._corrupt(error) from None
+
+    def rows(self, entry: RelationRows) -> pa.RecordBatch:
+        """The messages of one relation, checked against their checksum."""
+        try:
+            batch = self._file.get_batch(entry.batch)
+            batch.validate()
+        except (pa.ArrowInvalid, OSError) as error:
+            raise self._corrupt(error) from None
+        if _checksum(batch) != entry.checksum:
+            raise self._corrupt("the checksum does not match")
+        return batch
+
+    def _corrupt(self, why: object) -> LogCorrupt:
+        return LogCorrupt(f"The segment {self._where} of the change log is damaged: {why}.")

@@ -1,0 +1,27 @@
+"""Named points at which a test lets the process die, as kill -9 would.
+
+``PENSTOCK_FAILPOINT=segment_written`` dies at the first pass, ``segment_written:3`` at the third. Unset, a point costs
+one dictionary look-up.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+SEGMENT_WRITTEN = "segment_written"  # on disk under its temporary name, not visible
+SEGMENT_VISIBLE = "segment_visible"  # renamed, not yet acknowledged to Postgres
+BATCH_STAGED = "batch_staged"  # every receipt is there, the sink has not committed
+BATCH_COMMITTED = "batch_committed"  # the sink has committed, Spark's checkpoint does not know
+NAMES = (SEGMENT_WRITTEN, SEGMENT_VISIBLE, BATCH_STAGED, BATCH_COMMITTED)
+
+_passes: dict[str, int] = {}
+
+
+def reach(name: str) -> None:
+    wanted, _, at = os.environ.get("PENSTOCK_FAILPOINT", "").partition(":")
+    if wanted != name:
+        return
+    _passes[name] = _passes.get(name, 0) + 1
+    if _passes[name] >= int(at or 1):
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,243 @@
+"""``net()``: what a batch of changes comes to, one final row per key.
+
+Everything is a vector over the batch. Keys become integer codes; the *events* of a batch (a change of a key's row; an
+update that changes the key is two, the old key's end and the new key's change) are sorted by key and order, and the last
+event of each key decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.changes import (
+    DELETE,
+    INSERT,
+    MESSAGE,
+    OLD_FULL,
+    OLD_NONE,
+    READ,
+    TRUNCATE,
+    UPDATE,
+    Bools,
+    ChangeBatch,
+    Int64s,
+    Relation,
+)
+
+Position = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class NetChanges:
+    """In this order: empty the table if ``truncated_at``; note the kept values; delete; insert.
+
+    ``upserts`` are all columns as text. Where ``unchanged[column]`` is set, the value is the one that the target's row
+    with key ``kept_from`` has before this batch. ``deletes`` are the key columns of rows that the target may hold, also of
+    those that ``upserts`` brings again. A table without a key has ``removed`` instead: all columns of rows that go, each
+    once for every row to remove. Positions are (commit LSN, sequence), for callers that have several of these of a table.
+    """
+
+    relation: Relation
+    truncated_at: Position | None
+    last_at: Position
+    upserts: Sequence[pa.Array]
+    deletes: Sequence[pa.Array]
+    unchanged: dict[int, Bools] = field(default_factory=dict)
+    kept_from: Sequence[pa.Array] = ()
+    removed: Sequence[pa.Array] = ()
+
+    @property
+    def upsert_count(self) -> int:
+        return len(self.upserts[0]) if self.upserts else 0
+
+
+def net(batch: ChangeBatch) -> NetChanges:
+    truncates = np.flatnonzero(batch.op == TRUNCATE)
+    truncated_at = _position(batch, truncates[-1]) if len(truncates) else None
+    last_at = _position(batch, -1)
+    if truncated_at is not None:
+        batch = batch.take(np.arange(truncates[-1] + 1, len(batch)))
+    if (batch.op == INSERT).all():
+        return NetChanges(batch.relation, truncated_at, last_at, batch.new, _no_rows(len(batch.relation.key)))
+    batch = _fill_from_old_rows(batch)
+    net_rows = _net_by_key if batch.relation.key else _net_without_key
+    return net_rows(batch, truncated_at, last_at)
+
+
+def _position(batch: ChangeBatch, row: int) -> Position:
+    return int(batch.commit_lsn[row]), int(batch.sequence[row])
+
+
+def _no_rows(columns: int) -> list[pa.Array]:
+    return [pa.array([], pa.string())] * columns
+
+
+def _fill_from_old_rows(batch: ChangeBatch) -> ChangeBatch:
+    """REPLICA IDENTITY FULL sends the whole old row: an unchanged value is in there."""
+    full = batch.old_kind == OLD_FULL
+    if not batch.unchanged or not full.any():
+        return batch
+    new, unchanged = list(batch.new), {}
+    for index, mask in batch.unchanged.items():
+        new[index] = pc.if_else(pa.array(mask & full), batch.old[index], batch.new[index])
+        if (mask & ~full).any():
+            unchanged[index] = mask & ~full
+    return ChangeBatch(
+        batch.relation, batch.op, batch.commit_lsn, batch.sequence, batch.xid, batch.commit_time, new, batch.old,
+        batch.old_kind, unchanged,
+    )  # fmt: skip
+
+
+class _Events:
+    """Events sorted by (key, order). Event vectors are aligned; ``group`` numbers the keys."""
+
+    def __init__(self, batch: ChangeBatch) -> None:
+        rows = np.arange(len(batch))
+        deleted = batch.op == DELETE
+        moved = np.flatnonzero(_changes_key(batch))
+        self.batch = batch
+        keys = [_row_keys(batch, index, deleted) for index in batch.relation.key_indexes]
+        old_keys = [batch.old[index].take(pa.array(moved)) for index in batch.relation.key_indexes]
+        self.keys = [pa.concat_arrays([key, old]) for key, old in zip(keys, old_keys, strict=True)]
+        code = codes(self.keys)
+        order = np.concatenate([2 * rows + 1, 2 * moved])
+        self.sorted = np.lexsort((order, code))
+        self.row = np.concatenate([rows, moved])[self.sorted]
+        ends_row = np.concatenate([deleted, np.ones(len(moved), np.bool_)])
+        self.is_delete = ends_row[self.sorted]
+        from_other_key = np.zeros(len(batch), np.bool_)
+        from_other_key[moved] = True
+        self.from_other_key = np.concatenate([from_other_key, np.zeros(len(moved), np.bool_)])[self.sorted]
+        group_code = code[self.sorted]
+        starts = np.flatnonzero(np.append(True, group_code[1:] != group_code[:-1]))
+        self.first, self.last = starts, np.append(starts[1:], len(group_code)) - 1
+        self.group = np.cumsum(np.append(True, group_code[1:] != group_code[:-1])) - 1
+
+    def keys_at(self, events: Int64s) -> list[pa.Array]:
+        return [key.take(pa.array(self.sorted[events])) for key in self.keys]
+
+
+def _row_keys(batch: ChangeBatch, index: int, deleted: Bools) -> pa.Array:
+    return pc.if_else(pa.array(deleted), batch.old[index], batch.new[index])
+
+
+def _changes_key(batch: ChangeBatch) -> Bools:
+    candidates: Bools = (batch.op == UPDATE) & (batch.old_kind != OLD_NONE)
+    if not candidates.any():
+        return candidates
+    differs = np.zeros(len(batch), np.bool_)
+    for index in batch.relation.key_indexes:
+        unequal = pc.fill_null(pc.not_equal(batch.old[index], batch.new[index]), True)
+        differs |= unequal.to_numpy(zero_copy_only=False)
+    changed: Bools = candidates & differs
+    return changed
+
+
+def codes(columns: Sequence[pa.Array]) -> Int64s:
+    """One integer per row, equal just where all columns are equal (NULL equals NULL)."""
+    combined = np.zeros(len(columns[0]), np.int64)
+    distinct = 1
+    for column in columns:
+        encoded = column.dictionary_encode(null_encoding="encode")
+        size = len(encoded.dictionary) + 1
+        if distinct * size >= 1 << 62:
+            _, combined = np.unique(combined, return_inverse=True)
+            distinct = len(combined) + 1
+        combined = combined * size + encoded.indices.to_numpy()
+        distinct *= size
+    return combined
+
+
+def _net_by_key(batch: ChangeBatch, truncated_at: Position | None, last_at: Position) -> NetChanges:
+    events = _Events(batch)
+    first_row_is_new = np.isin(batch.op[events.row[events.first]], (INSERT, READ)) & ~events.is_delete[events.first]
+    in_target = ~(first_row_is_new | events.from_other_key[events.first])
+    survivors = events.last[~events.is_delete[events.last]]
+    rows = pa.array(events.row[survivors])
+    upserts = [column.take(rows) for column in batch.new]
+    deletes = events.keys_at(events.first[in_target]) if truncated_at is None else _no_rows(len(batch.relation.key))
+    unchanged, kept_from = _fill_unchanged(events, survivors, upserts)
+    return NetChanges(batch.relation, truncated_at, last_at, upserts, deletes, unchanged, kept_from)
+
+
+def _fill_unchanged(
+    events: _Events, survivors: Int64s, upserts: list[pa.Array]
+) -> tuple[dict[int, Bools], Sequence[pa.Array]]:
+    """Takes each unchanged value from the latest event that has it; what no event has, the target has."""
+    batch, unchanged = events.batch, {}
+    kept_event = survivors.copy()
+    for index, mask in batch.unchanged.items():
+        missing = mask[events.row]
+        wanted = np.flatnonzero(missing[survivors])
+        if len(wanted) == 0:
+            continue
+        source = _latest_with_value(events, ~missing & ~events.is_delete)[survivors[wanted]]
+        lost = source < 0
+        for place in np.flatnonzero(lost & _began_elsewhere(events, survivors[wanted])):
+            source[place], origin = _trace(events, int(survivors[wanted[place]]), missing)
+            if source[place] < 0:
+                kept_event[wanted[place]] = origin
+        taken = np.arange(len(survivors))
+        taken[wanted] = np.where(source >= 0, len(survivors) + np.arange(len(wanted)), wanted)
+        candidates = batch.new[index].take(pa.array(events.row[np.maximum(source, 0)]))
+        upserts[index] = pa.concat_arrays([upserts[index], candidates]).take(pa.array(taken))
+        still = np.zeros(len(survivors), np.bool_)
+        still[wanted[source < 0]] = True
+        if still.any():
+            unchanged[index] = still
+    return unchanged, events.keys_at(kept_event) if unchanged else ()
+
+
+def _latest_with_value(events: _Events, has_value: Bools) -> Int64s:
+    """For each event the latest one of its key, up to itself, that has the value; -1 if none."""
+    place = np.where(has_value, np.arange(len(has_value)), -1)
+    latest = np.maximum.accumulate(place)
+    return np.where(latest >= events.first[events.group], latest, -1)
+
+
+def _began_elsewhere(events: _Events, at: Int64s) -> Bools:
+    """Whether the row at this event came from another key within the batch."""
+    return _latest_with_value(events, events.from_other_key)[at] >= 0
+
+
+def _trace(events: _Events, at: int, missing: Bools) -> tuple[int, int]:
+    """Follows one row back through its changes of key. (event with the value or -1, event whose key the target knows)."""
+    while True:
+        first = int(events.first[events.group[at]])
+        while at >= first:
+            if not missing[at] and not events.is_delete[at]:
+                return at, at
+            if events.from_other_key[at]:
+                break
+            at -= 1
+        if at < first:
+            return -1, first
+        end_of_old = np.flatnonzero((events.row == events.row[at]) & events.is_delete)[0]
+        at = int(end_of_old) - 1
+        if at < 0 or events.group[at] != events.group[end_of_old]:
+            return -1, int(end_of_old)
+
+
+def _net_without_key(batch: ChangeBatch, truncated_at: Position | None, last_at: Position) -> NetChanges:
+    """A table without a key is a bag of equal rows: what counts is how many of each come and go."""
+    adds = np.flatnonzero(np.isin(batch.op, (INSERT, UPDATE, READ, MESSAGE)))
+    removes = np.flatnonzero(np.isin(batch.op, (UPDATE, DELETE)) & (batch.old_kind == OLD_FULL))
+    both = [
+        pa.concat_arrays([new.take(pa.array(adds)), old.take(pa.array(removes))])
+        for new, old in zip(batch.new, batch.old, strict=True)
+    ]
+    if not both:
+        return NetChanges(batch.relation, truncated_at, last_at, [], [])
+    _, first, group = np.unique(codes(both), return_index=True, return_inverse=True)
+    sign = np.concatenate([np.ones(len(adds), np.int64), -np.ones(len(removes), np.int64)])
+    count = np.bincount(group, weights=sign, minlength=len(first)).astype(np.int64)
+    added = pa.array(np.repeat(first, np.maximum(count, 0)))
+    removed = pa.array(np.repeat(first, np.maximum(-count, 0)))
+    gone = [] if truncated_at else [column.take(removed) for column in both]
+    kept = [column.take(added) for column in both]
+    return NetChanges(batch.relation, truncated_at, last_at, kept, [], removed=gone)

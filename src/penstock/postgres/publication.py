@@ -1,0 +1,190 @@
+"""Penstock's own publications of a subscription, and the tables in them.
+
+There are two, made together. ``<name>`` publishes everything. ``<name>_inserts`` publishes inserts and truncates only:
+it takes the tables without a usable replica identity, because Postgres refuses every UPDATE and DELETE of such a table
+as long as some publication publishes its updates. Both exist from the start, even while empty, because a walsender
+fails on a publication that was made later than the WAL that it is decoding.
+https://www.postgresql.org/docs/current/logical-replication-publication.html
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+
+from penstock.config.tables import TableSelection
+from penstock.errors import SourceRefused
+from penstock.postgres.connection import Connection, source_error, translated_errors
+from penstock.postgres.locks import gently
+from penstock.postgres.tables import OWN_SCHEMA, tables_matching
+
+_STAMP = re.compile(r"penstock id=([0-9a-f]{8})( inserts)?")
+_GENERATED_COLUMNS_SINCE = 180000
+
+
+@dataclass(frozen=True)
+class Reconciliation:
+    """What an edit changed, by qualified name. ``moved``: from one of the two publications to the other."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PublishedTable:
+    publication: str
+    oid: int
+    schema: str
+    table: str
+
+    @property
+    def qualified_name(self) -> str:
+        return f"{self.schema}.{self.table}"
+
+
+def publication_names(name: str) -> tuple[str, str]:
+    return name, f"{name}_inserts"
+
+
+def publication_id(connection: Connection, name: str) -> str | None:
+    """The id that our publications are stamped with; None when there are none. Somebody else's are an error."""
+    main, inserts = publication_names(name)
+    with translated_errors(f"Looking for the publication {name}"):
+        rows = connection.execute(
+            "select pubname, obj_description(oid, 'pg_publication') from pg_publication where pubname = any(%s)",
+            [[main, inserts]],
+        ).fetchall()
+    stamps = {found: _STAMP.fullmatch(comment or "") for found, comment in rows}
+    for found, stamp in stamps.items():
+        if stamp is None or bool(stamp[2]) != (found == inserts):
+            raise SourceRefused(
+                f'The source has a publication "{found}" that does not belong to the Penstock pipeline {name}; '
+                "it was not touched.",
+                "Give the pipeline another name, drop that publication, or set source.publication to use it as it is.",
+            )
+    stamp = stamps.get(main)
+    return stamp[1] if stamp is not None else None
+
+
+def create_publications(connection: Connection, name: str) -> str:
+    """Both publications, empty, stamped with a fresh id, which is returned."""
+    main, inserts = publication_names(name)
+    stamp = secrets.token_hex(4)
+    columns = (
+        ", publish_generated_columns = stored" if connection.info.server_version >= _GENERATED_COLUMNS_SINCE else ""
+    )
+    options = f"publish_via_partition_root = true{columns}"
+    try:
+        with translated_errors(f"Creating the publication {name}"), connection.transaction():
+            for publication, publish, mark in ((main, "", ""), (inserts, "publish = 'insert, truncate', ", " inserts")):
+                connection.execute(
+                    sql.SQL("create publication {} with (" + publish + options + ")").format(
+                        sql.Identifier(publication)
+                    )
+                )
+                connection.execute(
+                    sql.SQL("comment on publication {} is {}").format(
+                        sql.Identifier(publication), sql.Literal(f"penstock id={stamp}{mark}")
+                    )
+                )
+    except SourceRefused as error:
+        if isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
+            raise SourceRefused(error.message, f"As an administrator run: {create_grant(connection)}") from error
+        raise
+    return stamp
+
+
+def drop_publications(connection: Connection, name: str) -> list[str]:
+    """Says what it dropped. The caller has made sure that they are ours."""
+    with translated_errors(f"Dropping the publication {name}"):
+        rows = connection.execute(
+            "select pubname from pg_publication where pubname = any(%s) order by 1", [list(publication_names(name))]
+        ).fetchall()
+        with connection.transaction():
+            for (publication,) in rows:
+                connection.execute(sql.SQL("drop publication {}").format(sql.Identifier(publication)))
+    return [f"publication {publication}" for (publication,) in rows]
+
+
+def reconcile(connection: Connection, name: str, selection: TableSelection) -> Reconciliation:
+    """Makes the publications hold just the tables that match, each in the one that its replica identity calls for."""
+    try:
+        return gently(connection, f"Editing the publication {name}", lambda: _reconcile(connection, name, selection))
+    except SourceRefused as error:
+        if isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
+            raise SourceRefused(error.message, _ownership_advice(connection, selection)) from error
+        raise
+
+
+def published(connection: Connection, publications: Iterable[str]) -> list[PublishedTable]:
+    """The tables that the publications name one by one, without Penstock's own."""
+    with translated_errors("Reading the tables of the publications"):
+        rows = connection.execute(
+            "select p.pubname, c.oid, n.nspname, c.relname from pg_publication p "
+            "join pg_publication_rel r on r.prpubid = p.oid join pg_class c on c.oid = r.prrelid "
+            "join pg_namespace n on n.oid = c.relnamespace where p.pubname = any(%s) and n.nspname <> %s "
+            "order by n.nspname, c.relname",
+            [list(publications), OWN_SCHEMA],
+        ).fetchall()
+    return [PublishedTable(*row) for row in rows]
+
+
+def create_grant(connection: Connection) -> str:
+    role, database = connection.execute("select current_user, current_database()").fetchone() or ("", "")
+    return (
+        sql.SQL("GRANT CREATE ON DATABASE {} TO {};")
+        .format(sql.Identifier(database), sql.Identifier(role))
+        .as_string(connection)
+    )
+
+
+def _reconcile(connection: Connection, name: str, selection: TableSelection) -> Reconciliation:
+    main, inserts = publication_names(name)
+    wanted = {table.oid: table for table in tables_matching(connection, selection)}
+    home = {oid: main if table.has_usable_identity else inserts for oid, table in wanted.items()}
+    held = published(connection, (main, inserts))
+    leaving = [entry for entry in held if home.get(entry.oid) != entry.publication]
+    settled = {entry.oid for entry in held if home.get(entry.oid) == entry.publication}
+    entering = [table for oid, table in wanted.items() if oid not in settled]
+    for publication in (main, inserts):
+        _alter(connection, publication, "drop", [(e.schema, e.table) for e in leaving if e.publication == publication])
+        _alter(connection, publication, "add", [(t.schema, t.table) for t in entering if home[t.oid] == publication])
+    known = {entry.oid for entry in held}
+    return Reconciliation(
+        added=tuple(table.qualified_name for table in entering if table.oid not in known),
+        removed=tuple(entry.qualified_name for entry in leaving if entry.oid not in wanted),
+        moved=tuple(table.qualified_name for table in entering if table.oid in known),
+    )
+
+
+def _alter(connection: Connection, publication: str, verb: str, tables: list[tuple[str, str]]) -> None:
+    """ONLY: a table's heirs by old-style inheritance come in by the patterns, like all others."""
+    if tables:
+        names = sql.SQL(", ").join(sql.SQL("only {}").format(sql.Identifier(*name)) for name in tables)
+        connection.execute(
+            sql.SQL("alter publication {} " + verb + " table {}").format(sql.Identifier(publication), names)
+        )
+
+
+def _ownership_advice(connection: Connection, selection: TableSelection) -> str:
+    """Only a table's owner, or a member of the owning role, may publish it."""
+    oids = [table.oid for table in tables_matching(connection, selection)]
+    try:
+        rows = connection.execute(
+            "select distinct pg_get_userbyid(relowner), current_user from pg_class "
+            "where oid = any(%s::oid[]) and not pg_has_role(current_user, relowner, 'usage') order by 1",
+            [oids],
+        ).fetchall()
+    except psycopg.Error as error:
+        raise source_error(error, "Reading the owners of the tables") from error
+    grants = [
+        sql.SQL("GRANT {} TO {};").format(sql.Identifier(owner), sql.Identifier(role)).as_string(connection)
+        for owner, role in rows
+    ]
+    return f"Only its owner may publish a table. As an administrator run: {' '.join(grants)}"

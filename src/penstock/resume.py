@@ -1,0 +1,89 @@
+"""Where capture goes on after a start, or why it must not.
+
+The slot, the log, the sinks and the server each know a position. Any set of them from which a change could be missing is
+a loud stop; nothing is ever skipped in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.errors import SlotLost, SourceGap, WrongServer
+from penstock.lsn import LSN, ZERO
+from penstock.state import CaptureState, SourceState
+
+
+@dataclass(frozen=True)
+class Positions:
+    """What everyone knows at the start. None: knows nothing yet."""
+
+    slot: str
+    slot_confirmed: LSN | None  # None: the slot does not exist
+    slot_lost_because: str | None
+    system_identifier: str
+    recorded: SourceState | None  # what this state_dir was made for
+    log_end: LSN | None  # None: the log is empty
+    captured: CaptureState | None
+    sinks: Mapping[str, LSN | None]
+
+
+def resume_point(known: Positions) -> LSN:
+    """The LSN from which the slot is read on.
+
+    1. The server must be the one that this state was made on: LSNs of another mean nothing.
+    2. The slot must exist and still have its WAL.
+    3. What the slot has confirmed must be in our hands: in the log, or known to hold nothing for us, or, when the log is
+       gone, in every sink. Otherwise the server no longer has changes that somebody needs.
+    """
+    _same_server(known)
+    confirmed = _usable_slot(known)
+    if known.log_end is None:
+        return _resume_without_log(known, confirmed)
+    held = max(known.log_end, known.captured.position) if known.captured else known.log_end
+    if confirmed > held:
+        raise SourceGap(
+            f'Slot "{known.slot}" stands at {confirmed}, but the log ends at {held}: it was advanced or made anew behind '
+            "our back, and the changes between are gone."
+        )
+    return known.log_end
+
+
+def _resume_without_log(known: Positions, confirmed: LSN) -> LSN:
+    """A new pipeline, one that has not seen a change yet, or one whose log was deleted."""
+    begin = known.captured.begin if known.captured else None
+    needed = {name: lsn if lsn is not None else begin for name, lsn in known.sinks.items()}
+    for name, lsn in needed.items():
+        nothing_between = known.captured is not None and lsn == begin and known.captured.log_end == begin
+        if lsn is not None and lsn < confirmed and not (nothing_between and confirmed <= _position(known)):
+            raise SourceGap(
+                f'The change log is empty, sink "{name}" holds changes up to {lsn}, and slot "{known.slot}" has confirmed '
+                f"everything up to {confirmed}: the changes between are gone."
+            )
+    return confirmed
+
+
+def _position(known: Positions) -> LSN:
+    return known.captured.position if known.captured else ZERO
+
+
+def _same_server(known: Positions) -> None:
+    recorded = known.recorded
+    if recorded is not None and recorded.system_identifier != known.system_identifier:
+        raise WrongServer(
+            f"source.url leads to database system {known.system_identifier}, but this pipeline's state belongs to "
+            f"{recorded.system_identifier}."
+        )
+
+
+def _usable_slot(known: Positions) -> LSN:
+    if known.slot_confirmed is None:
+        raise SlotLost(f'The replication slot "{known.slot}" does not exist on the source.')
+    if known.slot_lost_because is not None:
+        raise SlotLost(f'The replication slot "{known.slot}" is no longer usable: {known.slot_lost_because}.')
+    if known.recorded is not None and known.recorded.slot != known.slot:
+        raise SlotLost(
+            f'This pipeline\'s state belongs to slot "{known.recorded.slot}", but the subscription now has "{known.slot}": '
+            "the publication was made anew."
+        )
+    return known.slot_confirmed

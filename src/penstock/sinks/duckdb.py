@@ -1,0 +1,137 @@
+"""``type: duckdb``: a mirror of the source's tables in a DuckDB file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import duckdb
+
+from penstock.changes import MESSAGES, ChangeBatch
+from penstock.config.sink import SinkSettings
+from penstock.errors import SinkError, SinkRefused, SinkUnavailable
+from penstock.lsn import LSN
+from penstock.net import net
+from penstock.sinks.contract import Batch, Sink
+from penstock.sinks.duckdb_staging import StagedChanges, stage_changes
+from penstock.sinks.duckdb_tables import CATALOG, Tables, apply
+
+_MAGIC = b"DUCK"  # at byte 8 of every DuckDB file
+
+_PROGRESS = f"""
+    CREATE SCHEMA IF NOT EXISTS {CATALOG}.penstock;
+    CREATE TABLE IF NOT EXISTS {CATALOG}.penstock.progress (sink VARCHAR, lsn VARCHAR, committed_at TIMESTAMPTZ);
+"""
+
+
+class DuckDBSettings(SinkSettings):
+    type: Literal["duckdb"] = "duckdb"
+    path: Path
+
+
+class DuckDBSink(Sink[DuckDBSettings]):
+    """Mirrors ``schema.table`` under the same names, creates what is missing, keeps its position beside the data.
+
+    The file is open only while a batch is committed, so that others can read it in between. There is no primary-key
+    index: deleting and inserting by key is ten times faster than an upsert through an index.
+
+    Parallelism: executors decode, reduce to one row per key, and cast; the driver applies.
+    Guarantee: exactly-once. A batch's changes of all tables and the position are one DuckDB transaction.
+    """
+
+    Settings: ClassVar[type[DuckDBSettings]] = DuckDBSettings
+    guarantee: ClassVar[str] = "exactly-once"
+    keeps_position: ClassVar[bool] = True
+
+    def check(self) -> None:
+        path = self.settings.path
+        if not path.absolute().parent.is_dir():
+            raise SinkRefused(
+                f"Sink {self.settings.name}: the directory of {path} does not exist.", "Create it, or correct `path`."
+            )
+        if path.exists():
+            with self._opened(read_only=True):
+                pass
+
+    def prepare(self) -> LSN | None:
+        self.check()
+        with self._opened() as connection:
+            connection.execute(_PROGRESS)
+            return self._position(connection)
+
+    def write(self, batch: Batch, changes: Iterator[ChangeBatch]) -> list[StagedChanges]:
+        return [
+            stage_changes(batch, net(change), self.settings.unrepresentable)
+            for change in changes
+            if change.relation.oid != MESSAGES.oid  # a logical decoding message belongs to no table
+        ]
+
+    def commit(self, batch: Batch, receipts: Sequence[list[StagedChanges]]) -> None:
+        """One transaction:
+
+        1. A batch at or below the recorded position was committed by somebody who died before saying so: nothing to do.
+        2. Tables are created or altered to fit, changes applied in order.
+        3. The position is recorded, and all of it committed. Killed before: DuckDB's log rolls everything back.
+        """
+        with self._opened() as connection, self._transaction(connection):
+            position = self._position(connection)
+            if position is not None and batch.end <= position:
+                return
+            tables = Tables(connection, self.settings.unrepresentable)
+            apply(connection, tables, [staged for receipt in receipts for staged in receipt])
+            connection.execute(f"DELETE FROM {CATALOG}.penstock.progress WHERE sink = ?", [self.settings.name])
+            connection.execute(
+                f"INSERT INTO {CATALOG}.penstock.progress VALUES (?, ?, now())", [self.settings.name, str(batch.end)]
+            )
+
+    def _position(self, connection: duckdb.DuckDBPyConnection) -> LSN | None:
+        found = connection.execute(
+            f"SELECT lsn FROM {CATALOG}.penstock.progress WHERE sink = ?", [self.settings.name]
+        ).fetchone()
+        return LSN.parse(found[0]) if found else None
+
+    @contextmanager
+    def _opened(self, read_only: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
+        """The file under a catalog name of its own, so that a schema may be called like the file."""
+        self._refuse_other_files()
+        mode = "(READ_ONLY)" if read_only else ""
+        connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
+        try:
+            path = str(self.settings.path).replace("'", "''")
+            connection.execute(f"ATTACH '{path}' AS {CATALOG} {mode}")
+            yield connection
+        except duckdb.Error as error:
+            raise self._error(error) from error
+        finally:
+            connection.close()
+
+    @contextmanager
+    def _transaction(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+        connection.execute("BEGIN")
+        yield
+        connection.execute("COMMIT")
+
+    def _refuse_other_files(self) -> None:
+        path = self.settings.path
+        try:
+            with path.open("rb") as file:
+                head = file.read(12)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise SinkRefused(f"Sink {self.settings.name} cannot read {path}: {error.strerror}.") from error
+        if head and head[8:12] != _MAGIC:
+            raise SinkRefused(
+                f"Sink {self.settings.name}: {path} is not a DuckDB file.", "Correct `path`, or move that file away."
+            )
+
+    def _error(self, error: duckdb.Error) -> SinkError:
+        said = str(error).strip().splitlines()[0]
+        if isinstance(error, duckdb.IOException):
+            return SinkUnavailable(
+                f"Sink {self.settings.name} cannot use {self.settings.path}: {said}",
+                "If another process has the file open for writing, close it; delivery goes on by itself.",
+            )
+        return SinkRefused(f"Sink {self.settings.name}: DuckDB refused the batch: {said}")

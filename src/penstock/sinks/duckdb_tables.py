@@ -1,0 +1,196 @@
+"""The mirrored tables of a DuckDB file: made to fit the source's definition, and changed by SQL.
+
+``penstock.tables`` remembers which source table is which target table and which column is which: DuckDB's names do not
+tell capitals apart, Postgres's do, so ``Users`` beside ``users`` becomes ``Users_2``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import duckdb
+import pyarrow as pa
+
+from penstock.changes import Relation
+from penstock.pgoutput.types import Unrepresentable
+from penstock.sinks.duckdb_staging import StagedChanges
+from penstock.sinks.duckdb_types import duckdb_type
+
+CATALOG = "penstock_target"
+
+_TABLES = f"""
+    CREATE TABLE IF NOT EXISTS {CATALOG}.penstock.tables
+        (source_schema VARCHAR, source_table VARCHAR, target_table VARCHAR, columns VARCHAR)
+"""
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+@dataclass(frozen=True)
+class Target:
+    """A target table. ``columns``: source name -> (target name, DuckDB type)."""
+
+    schema: str
+    table: str
+    columns: dict[str, tuple[str, str]]
+
+    @property
+    def sql(self) -> str:
+        return f"{CATALOG}.{quoted(self.schema)}.{quoted(self.table)}"
+
+
+class Tables:
+    """Looks up, creates and alters target tables, inside the caller's transaction."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, unrepresentable: Unrepresentable) -> None:
+        self._connection = connection
+        self._unrepresentable: Unrepresentable = unrepresentable
+        connection.execute(_TABLES)
+        rows = connection.execute(f"FROM {CATALOG}.penstock.tables").fetchall()
+        self._known = {(schema, table): Target(schema, name, _load(columns)) for schema, table, name, columns in rows}
+
+    def target(self, relation: Relation) -> Target:
+        """The table that fits this definition."""
+        wanted = {column.name: duckdb_type(column, self._unrepresentable) for column in relation.columns}
+        known = self._known.get((relation.schema, relation.table))
+        if known is None:
+            return self._create(relation, wanted)
+        if {name: kind for name, (_, kind) in known.columns.items()} != wanted:
+            return self._alter(relation, known, wanted)
+        return known
+
+    def _create(self, relation: Relation, wanted: dict[str, str]) -> Target:
+        taken = {t.table.lower() for t in self._known.values() if t.schema.lower() == relation.schema.lower()}
+        target = Target(relation.schema, _free_name(relation.table, taken), _name_columns({}, wanted))
+        definition = ", ".join(f"{quoted(name)} {kind}" for name, kind in target.columns.values())
+        self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {CATALOG}.{quoted(relation.schema)}")
+        self._connection.execute(f"CREATE TABLE IF NOT EXISTS {target.sql} ({definition})")
+        return self._remember(relation, target)
+
+    def _alter(self, relation: Relation, known: Target, wanted: dict[str, str]) -> Target:
+        """Columns that came, went, or changed their type. Without ids, a renamed column is one that went and one that came."""
+        target = Target(known.schema, known.table, _name_columns(known.columns, wanted))
+        for source, (name, kind) in target.columns.items():
+            if source not in known.columns:
+                self._connection.execute(f"ALTER TABLE {known.sql} ADD COLUMN {quoted(name)} {kind}")
+            elif known.columns[source][1] != kind:
+                self._connection.execute(f"ALTER TABLE {known.sql} ALTER COLUMN {quoted(name)} SET DATA TYPE {kind}")
+        for source, (name, _kind) in known.columns.items():
+            if source not in target.columns:
+                self._connection.execute(f"ALTER TABLE {known.sql} DROP COLUMN {quoted(name)}")
+        return self._remember(relation, target)
+
+    def _remember(self, relation: Relation, target: Target) -> Target:
+        source = [relation.schema, relation.table]
+        self._connection.execute(
+            f"DELETE FROM {CATALOG}.penstock.tables WHERE source_schema = ? AND source_table = ?", source
+        )
+        self._connection.execute(
+            f"INSERT INTO {CATALOG}.penstock.tables VALUES (?, ?, ?, ?)",
+            [*source, target.table, json.dumps(target.columns)],
+        )
+        self._known[relation.schema, relation.table] = target
+        return target
+
+
+def _load(columns: str) -> dict[str, tuple[str, str]]:
+    return {source: (name, kind) for source, (name, kind) in json.loads(columns).items()}
+
+
+def _name_columns(known: dict[str, tuple[str, str]], wanted: dict[str, str]) -> dict[str, tuple[str, str]]:
+    names = {source: name for source, (name, _) in known.items() if source in wanted}
+    for source in wanted:
+        if source not in names:
+            names[source] = _free_name(source, {name.lower() for name in names.values()})
+    return {source: (names[source], kind) for source, kind in wanted.items()}
+
+
+def _free_name(name: str, taken: set[str]) -> str:
+    candidate, number = name, 2
+    while candidate.lower() in taken:
+        candidate, number = f"{name}_{number}", number + 1
+    return candidate
+
+
+def apply(connection: duckdb.DuckDBPyConnection, tables: Tables, staged: Sequence[StagedChanges]) -> None:
+    """All changes of a batch, table by table, each table's in order."""
+    by_table = sorted(staged, key=lambda changes: changes.relation.qualified_name)  # stable: order within a table stays
+    for _table, members in groupby(by_table, key=lambda changes: changes.relation.qualified_name):
+        changes = list(members)
+        if not changes[0].relation.columns:
+            continue  # DuckDB has no tables without columns, and their rows say nothing
+        truncated_at = max((change.truncated_at for change in changes if change.truncated_at), default=None)
+        if truncated_at is not None:
+            # What lies wholly before the TRUNCATE is void; where it lies within, net() has left out what was before it.
+            changes = [change for change in changes if change.last_at >= truncated_at]
+            connection.execute(f"DELETE FROM {tables.target(changes[0].relation).sql}")
+        for change in changes:
+            _apply_one(connection, tables.target(change.relation), change)
+
+
+def _apply_one(connection: duckdb.DuckDBPyConnection, target: Target, change: StagedChanges) -> None:
+    names = [quoted(target.columns[column.name][0]) for column in change.relation.columns]
+    everything, key = list(range(len(names))), change.relation.key_indexes
+    filled = _fill_kept(connection, target, names, change) if change.partly_kept else None
+    if change.deletes:
+        same = " AND ".join(f"t.{names[index]} = s.c{index}" for index in key)
+        _with_rows(connection, change.deletes.open(), f"DELETE FROM {target.sql} t USING staged s WHERE {same}")
+    if change.removed:
+        _remove_equal_rows(connection, target, names, change.removed.open())
+    for rows in (change.inserts.open() if change.inserts else None, filled):
+        if rows is not None:
+            columns = ", ".join(f"c{index}" for index in everything)
+            _with_rows(connection, rows, f"INSERT INTO {target.sql} ({', '.join(names)}) SELECT {columns} FROM staged")
+
+
+def _with_rows(connection: duckdb.DuckDBPyConnection, rows: pa.Table, statement: str) -> None:
+    connection.register("staged", rows)
+    try:
+        connection.execute(statement)
+    finally:
+        connection.unregister("staged")
+
+
+def _fill_kept(
+    connection: duckdb.DuckDBPyConnection, target: Target, names: Sequence[str], change: StagedChanges
+) -> pa.Table:
+    """The partly kept rows with the values that the target has, read before anything is deleted."""
+    assert change.partly_kept is not None
+    rows = change.partly_kept.open()
+    marked = set(rows.column_names)
+    values = ", ".join(
+        f"CASE WHEN s.u{index} THEN t.{name} ELSE s.c{index} END AS c{index}"
+        if f"u{index}" in marked
+        else f"s.c{index}"
+        for index, name in enumerate(names)
+    )
+    same = " AND ".join(f"t.{names[index]} = s.k{index}" for index in change.relation.key_indexes)
+    connection.register("staged", rows)
+    try:
+        return connection.execute(f"SELECT {values} FROM staged s LEFT JOIN {target.sql} t ON {same}").to_arrow_table()
+    finally:
+        connection.unregister("staged")
+
+
+def _remove_equal_rows(
+    connection: duckdb.DuckDBPyConnection, target: Target, names: Sequence[str], rows: pa.Table
+) -> None:
+    """Of n equal rows to remove, n equal rows of the target go, no matter which."""
+    columns = ", ".join(f"c{index}" for index in range(len(names)))
+    same = " AND ".join(f"t.{name} IS NOT DISTINCT FROM s.c{index}" for index, name in enumerate(names))
+    _with_rows(
+        connection, rows,
+        f"""
+        DELETE FROM {target.sql} WHERE rowid IN (
+            SELECT row FROM (
+                SELECT t.rowid AS row, s.copies, row_number() OVER (PARTITION BY {columns} ORDER BY t.rowid) AS copy
+                FROM (SELECT {columns}, count(*) AS copies FROM staged GROUP BY ALL) s JOIN {target.sql} t ON {same}
+            ) WHERE copy <= copies
+        )
+        """,
+    )  # fmt: skip

@@ -1,0 +1,139 @@
+"""All sinks of a pipeline, each delivered to on its own: one that fails or waits never stops another."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from penstock.error_policy import Verdict, policy_for
+from penstock.errors import PenstockError, SparkLost
+from penstock.lsn import LSN, ZERO
+from penstock.retry import Backoff
+from penstock.sinks.contract import Sink
+from penstock.spark.delivery import SinkDelivery
+from penstock.state import PipelineState
+
+logger = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.05
+_ADVANCE_SECONDS = 10.0
+
+
+class Deliveries:
+    def __init__(self, spark: SparkSession, sinks: Sequence[Sink[Any]], state: PipelineState) -> None:
+        self._spark, self._state = spark, state
+        self._running = [_Running(SinkDelivery(spark, sink, state), sink) for sink in sinks]
+
+    def run(self, stop: threading.Event, until: LSN | None = None, available_now: bool = False) -> None:
+        """Until ``stop``, or until every sink holds everything up to ``until``, or all that the log has now.
+
+        Raises the error of a sink that gave up, once no other sink has anything left to do.
+        """
+        try:
+            while not stop.is_set() and not all(sink.ended for sink in self._running):
+                for sink in self._running:
+                    sink.look(available_now)
+                    if not available_now:
+                        self._advance(sink, until)
+                stop.wait(_LOOK_SECONDS)
+        finally:
+            for sink in self._running:
+                sink.stop()
+        for sink in self._running:
+            if sink.failed is not None:
+                raise sink.failed
+
+    def _advance(self, sink: _Running, until: LSN | None) -> None:
+        """Past WAL that held nothing for us, so that the source may let go of it; at once when a goal is waited for."""
+        if sink.ended or (until is None and time.monotonic() < sink.next_advance):
+            return
+        sink.next_advance = time.monotonic() + _ADVANCE_SECONDS
+        captured, position = self._state.capture(), sink.delivery.position
+        nothing_yet = captured is not None and position is None and captured.log_end == captured.begin
+        if captured is not None and (nothing_yet or (position is not None and position >= captured.log_end)):
+            sink.guarded(lambda: sink.delivery.advance(captured.position))
+        if until is not None and (sink.delivery.position or ZERO) >= until:
+            sink.done = True
+
+
+class _Running:
+    """One sink: its query while there is one, and the wait before the next try."""
+
+    def __init__(self, delivery: SinkDelivery, sink: Sink[Any]) -> None:
+        self.delivery, self._sink = delivery, sink
+        self.done = False
+        self.failed: PenstockError | None = None
+        self.next_advance = 0.0
+        self._query: StreamingQuery | None = None
+        self._backoff = Backoff()
+        self._next_try = 0.0
+        self._begun_with = delivery.position
+
+    @property
+    def ended(self) -> bool:
+        return self.done or self.failed is not None
+
+    def look(self, available_now: bool) -> None:
+        if self.ended or time.monotonic() < self._next_try:
+            return
+        if self._query is None:
+            self.guarded(lambda: self._start(available_now))
+        elif not self._query.isActive:
+            query, self._query = self._query, None
+            self.done = self._ended_well(query) and available_now
+        elif self.delivery.position != self._begun_with:
+            self._backoff.reset()
+
+    def _start(self, available_now: bool) -> None:
+        self._query = self.delivery.start(available_now)
+        self._begun_with = self.delivery.position
+
+    def _ended_well(self, query: StreamingQuery) -> bool:
+        try:
+            failure = query.exception()
+        except Py4JError as error:
+            raise SparkLost("The Java process of Spark is gone.") from error
+        if failure is not None:
+            self._give_up_or_wait(self.delivery.diagnose(failure))
+        return failure is None
+
+    def guarded(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except PenstockError as error:
+            self._give_up_or_wait(error)
+        except PySparkException as error:
+            self._give_up_or_wait(self.delivery.diagnose(error))
+
+    def _give_up_or_wait(self, error: PenstockError) -> None:
+        policy = policy_for(error)
+        name = self._sink.settings.name
+        if policy.verdict is Verdict.STOP:
+            self.failed = error
+            self.delivery.note_error("failed", error)
+            logger.error('Sink "%s" stopped: %s %s', name, error, policy.advice)
+            return
+        delay = next(self._backoff)
+        self._next_try = time.monotonic() + delay
+        self.delivery.note_error("retrying", error)
+        logger.warning('Sink "%s": %s %s Next try in %.1f s.', name, error, policy.advice, delay)
+
+    def stop(self) -> None:
+        """Abandons or finishes the batch under way."""
+        if self._query is not None:
+            try:
+                self._query.stop()
+            except (Py4JError, PySparkException) as error:
+                logger.debug("While stopping: %s", error)
+        self.delivery.settle()
+        if self.failed is None:
+            self.delivery.note_stopped()
+        self._sink.close()

@@ -1,0 +1,218 @@
+"""Delivery: one streaming query per sink, one Spark job per micro-batch.
+
+The stream's rows are work units. ``mapInArrow`` turns them into receipts in the executors (decode ▶ ``sink.write``); the
+driver commits them. What moves through the JVM is units and receipts, never rows of data.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from penstock import failpoints
+from penstock.changelog.changes_of_units import change_batches
+from penstock.changelog.log import ChangeLog
+from penstock.changelog.plan import WorkUnit, plan
+from penstock.changes import ChangeBatch
+from penstock.errors import PenstockError, SinkError, SparkLost
+from penstock.lsn import LSN, ZERO
+from penstock.sinks.contract import Batch, Sink
+from penstock.state import PipelineState, SinkState, now
+from penstock.storage import Directory
+
+_RECEIPTS = "batch_start string, batch_end string, changes long, bytes long, commit_time long, receipt binary"
+
+
+@dataclass(frozen=True)
+class Writer:
+    """What runs in the executors. Pickled once per query."""
+
+    sink: Sink[Any]
+    log_uri: str
+    staging_uri: str
+
+    def __call__(self, units: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = [row for batch in units for row in batch.to_pylist()]  # one row per work unit
+        if rows:
+            yield self._write(rows)
+
+    def _write(self, rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
+        start, end = rows[0].pop("batch_start"), rows[0].pop("batch_end")
+        units = [WorkUnit(**{k: v for k, v in row.items() if not k.startswith("batch_")}) for row in rows]
+        batch = Batch(-1, LSN.parse(start), LSN.parse(end), f"{self.staging_uri}/{end.replace('/', '-')}")
+        counted = _Counted(change_batches(ChangeLog(self.log_uri), [u for u in units if u.segment], batch.start))
+        receipt: Any
+        try:
+            receipt = self.sink.write(batch, iter(counted))
+        except PenstockError as error:
+            receipt = error  # Spark would keep only its text
+        except Exception as error:  # noqa: BLE001  whatever else a sink raises is a fault of the sink, not of Spark
+            details = "".join(traceback.format_exception(error))
+            receipt = SinkError(f"Sink {self.sink.settings.name} failed: {error!r}", f"Its traceback:\n{details}")
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array([start]), pa.array([end]), pa.array([counted.changes]),
+                pa.array([sum(unit.bytes for unit in units)]), pa.array([counted.commit_time]),
+                pa.array([pickle.dumps(receipt)]),
+            ],
+            names=["batch_start", "batch_end", "changes", "bytes", "commit_time", "receipt"],
+        )  # fmt: skip
+
+
+class _Counted:
+    def __init__(self, batches: Iterator[ChangeBatch]) -> None:
+        self._batches, self.changes, self.commit_time = batches, 0, 0
+
+    def __iter__(self) -> Iterator[ChangeBatch]:
+        for batch in self._batches:
+            self.changes += len(batch)
+            self.commit_time = max(self.commit_time, int(batch.commit_time[-1]))
+            yield batch
+
+
+class SinkDelivery:
+    """Delivers to one sink. ``position`` is up to where the sink durably holds everything."""
+
+    def __init__(self, spark: SparkSession, sink: Sink[Any], state: PipelineState) -> None:
+        self._spark, self._sink, self._state = spark, sink, state
+        self._log = ChangeLog(state.log_uri)
+        self._name = sink.settings.name
+        self._lock = threading.Lock()  # one commit at a time
+        self.error: PenstockError | None = None
+        self.known = state.sink(self._name) or SinkState(None, now())
+
+    @property
+    def position(self) -> LSN | None:
+        return self.known.lsn
+
+    def start(self, available_now: bool) -> StreamingQuery:
+        """Begins where the sink's own record says, or else where Spark's checkpoint does."""
+        self.error = None
+        position = self._where_to_begin(self._sink.prepare())
+        self._note(replace(self.known, lsn=position, updated_at=now(), state="running", error=None))
+        writer = Writer(self._sink, self._state.log_uri, self._state.staging_uri(self._name))
+        settings = self._sink.settings
+        stream = (
+            self._spark.readStream.format("penstock")
+            .option("path", self._state.log_uri)
+            .option("maxBytesPerBatch", settings.batch.max_bytes)
+            .option("parallelism", self._spark.sparkContext.defaultParallelism)
+            .option("startingLsn", str(position or ZERO))
+            .option("resumeLsn", str((position if self._sink.keeps_position else None) or ZERO))
+            .load()
+            .mapInArrow(writer, _RECEIPTS)
+            .observe("penstock", F.sum("changes").alias("changes"), F.sum("bytes").alias("bytes"))
+        )
+        query = stream.writeStream.queryName(self._name).option(
+            "checkpointLocation", self._state.checkpoint_uri(self._name)
+        )
+        query = query.foreachBatch(self._commit)
+        if available_now:
+            query = query.trigger(availableNow=True)
+        elif settings.trigger:
+            query = query.trigger(processingTime=f"{int(settings.trigger * 1000)} milliseconds")
+        return query.start()
+
+    def _where_to_begin(self, own: LSN | None) -> LSN | None:
+        """The sink's own record where it keeps one; None: where the log begins.
+
+        A sink that stands behind what we noted of it was restored from a backup or made anew. Spark's checkpoint would
+        skip what it lacks, so that is set aside, and the log must reach back far enough.
+        """
+        noted = self.known.lsn
+        if not self._sink.keeps_position:
+            return noted
+        if noted is not None and (own is None or own < noted):
+            captured = self._state.capture()
+            own = own if own is not None else captured.begin if captured else noted
+            self._log.after(own)  # LogGap if it does not
+            Directory(self._state.checkpoint_uri(self._name)).delete_all()
+        return own
+
+    def _commit(self, receipts: DataFrame, number: int) -> None:
+        """Called by Spark for every micro-batch. Killed anywhere in here, the same batch comes again:
+
+        1. All receipts are there: the executors have staged everything. Nothing is visible in the sink.
+        2. ``sink.commit`` makes it durable. Killed right after, a sink with a record of its own skips the batch when it
+           comes again; one without delivers it twice.
+        3. The position is noted, which lets capture confirm it to Postgres and delete segments.
+        4. Spark writes its checkpoint when this returns.
+        """
+        try:
+            rows = receipts.collect()
+            if not rows:
+                return
+            begun = time.monotonic()
+            outcomes = [pickle.loads(row.receipt) for row in rows]
+            for outcome in outcomes:
+                if isinstance(outcome, PenstockError):
+                    raise outcome
+            failpoints.reach(failpoints.BATCH_STAGED)
+            start, end = LSN.parse(rows[0].batch_start), LSN.parse(rows[0].batch_end)
+            staging = f"{self._state.staging_uri(self._name)}/{str(end).replace('/', '-')}"
+            with self._lock:
+                self._sink.commit(Batch(number, start, end, staging), outcomes)
+                failpoints.reach(failpoints.BATCH_COMMITTED)
+                self._delivered(end, sum(row.changes for row in rows), max(row.commit_time for row in rows), begun)
+            Directory(staging).delete_all()
+        except PenstockError as error:
+            self.error = error
+            raise
+
+    def _delivered(self, end: LSN, changes: int, commit_time: int, begun: float) -> None:
+        elapsed = max(now() - self.known.updated_at, time.monotonic() - begun, 1e-3)
+        self._note(
+            SinkState(
+                max(end, self.known.lsn or ZERO), now(), "running", None, commit_time or self.known.commit_time,
+                self.known.changes_total + changes, changes / elapsed,
+            )
+        )  # fmt: skip
+
+    def advance(self, to: LSN) -> None:
+        """Moves the position of a sink that holds all of the log over WAL in which there was nothing for us."""
+        with self._lock:
+            position = self.known.lsn
+            if position is None or position >= to:
+                return
+            self._sink.commit(Batch(-1, position, to, self._state.staging_uri(self._name)), [])
+            self._note(replace(self.known, lsn=to, updated_at=now(), changes_per_second=0.0))
+
+    def diagnose(self, failure: PySparkException) -> PenstockError:
+        """Why a query failed: the error of the sink, of the log, or else of Spark itself."""
+        if self.error is not None:
+            return self.error
+        try:
+            position = self.known.lsn or ZERO
+            end = self._log.end_of_next_batch(position, 1)
+            if end > position:
+                plan(self._log, position, end, 1)
+        except PenstockError as error:
+            return error
+        text = str(failure).strip() or type(failure).__name__
+        return SparkLost(f"Spark gave up a batch: {text.splitlines()[0]}")
+
+    def settle(self) -> None:
+        """Waits for a commit that is under way."""
+        with self._lock:
+            pass
+
+    def note_error(self, state: str, error: PenstockError) -> None:
+        self._note(replace(self.known, updated_at=now(), state=state, error=str(error)))
+
+    def note_stopped(self) -> None:
+        self._note(replace(self.known, updated_at=now(), state="stopped", changes_per_second=0.0))
+
+    def _note(self, known: SinkState) -> None:
+        self.known = known
+        self._state.save(known, self._name)

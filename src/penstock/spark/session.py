@@ -1,0 +1,50 @@
+"""The Spark session: small batches fast, and quiet."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from penstock.config.model import SparkSettings
+from penstock.spark.java import java_home
+from penstock.spark.source import ChangeSource
+
+# A micro-batch of ours is a handful of work units: planning, code generation and bookkeeping would cost more than it.
+_DEFAULTS: Mapping[str, str] = {
+    "spark.app.name": "penstock",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.pollingDelay": "5ms",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.numRecentProgressUpdates": "10",
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.python.worker.reuse": "true",
+    "spark.driver.memory": "1g",
+    "spark.scheduler.mode": "FAIR",  # sinks share the executors; a slow one does not hold up the others
+    "spark.log.level": "ERROR",
+    "spark.driver.extraJavaOptions": "-Dlog4j2.level=error -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto",
+}
+_LOCAL: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+def open_session(settings: SparkSettings) -> SparkSession:
+    """A session with our data source registered. What the user's ``spark.conf`` says wins."""
+    os.environ.setdefault("JAVA_HOME", java_home())
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    local = _LOCAL if settings.master.startswith("local") else {}
+    builder = SparkSession.builder.master(settings.master)
+    for key, value in {**_DEFAULTS, **local, **settings.conf}.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.dataSource.register(ChangeSource)
+    return session

@@ -1,0 +1,112 @@
+"""``spark.readStream.format("penstock")``: the change log as a stream of work units, or of one table's typed rows.
+
+Options: ``path`` (the log's URI, required), ``table`` (``schema.table``: a typed stream of that table),
+``startingLsn`` (default: where the log begins), ``maxBytesPerBatch``, ``parallelism`` (tasks per batch, default 2),
+``unrepresentable`` (error, null, text; with ``table``).
+
+An offset is an LSN: every transaction that ends at or below it has been read. A batch never splits a transaction, and
+never goes across a schema change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import astuple
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from penstock.changelog.log import ChangeLog
+from penstock.changelog.plan import WorkUnit, plan
+from penstock.lsn import LSN, ZERO
+from penstock.spark.typed_rows import TypedTable
+
+DEFAULT_BATCH_BYTES = 128 << 20
+UNIT_SCHEMA = (
+    "batch_start string, batch_end string, segment string, table string, entry int, bucket int, buckets int, "
+    "rows long, bytes long"
+)
+
+
+class ChangeSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "penstock"
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        if "path" not in options:
+            raise ValueError('option "path" is missing: the URI of the change log, <state_dir>/log')
+        self._log = ChangeLog(options["path"])
+
+    def schema(self) -> str | StructType:
+        return self._table().spark_schema() if "table" in self.options else UNIT_SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        table = self._table() if "table" in self.options else None
+        return ChangeStreamReader(dict(self.options), self._log, table)
+
+    def _table(self) -> TypedTable:
+        return TypedTable.find(self._log, self.options["table"], self.options.get("unrepresentable", "error"))
+
+
+class UnitsPartition(InputPartition):
+    def __init__(self, start: LSN, end: LSN, units: Sequence[WorkUnit]) -> None:
+        super().__init__(None)
+        self.start, self.end, self.units = start, end, units
+
+
+class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: dict[str, str], log: ChangeLog, table: TypedTable | None) -> None:
+        self._log, self._table = log, table
+        self._starting = LSN.parse(options.get("startingLsn", str(ZERO)))
+        self._resume = LSN.parse(options.get("resumeLsn", str(ZERO)))
+        self._max_bytes = int(options.get("maxBytesPerBatch", DEFAULT_BATCH_BYTES))
+        self._parallelism = int(options.get("parallelism", 2))
+        self._target: LSN | None = None
+
+    def initialOffset(self) -> dict[str, str]:
+        return _offset(self._starting)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxBytes(self._max_bytes)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._log.contents().end or ZERO
+
+    def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:
+        begin = _lsn(start)
+        most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        if self._target is not None and begin >= self._target:
+            return start
+        return _offset(self._log.end_of_next_batch(max(begin, self._resume), most, self._target))
+
+    def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
+        """What the sink holds already (``resumeLsn``) is not read again: the log may have let go of it."""
+        begin, upto = max(_lsn(start), self._resume), _lsn(end)
+        if _lsn(start) == upto:
+            return []
+        table = self._table.name if self._table else None
+        tasks = plan(self._log, begin, upto, self._parallelism, table) if begin < upto else []
+        return [UnitsPartition(begin, upto, units) for units in tasks or [[]]]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]] | Iterator[pa.RecordBatch]:
+        part = cast(UnitsPartition, partition)
+        if self._table is not None:
+            yield from self._table.read(self._log, part.units, part.start)
+        elif part.units:
+            for unit in part.units:
+                yield str(part.start), str(part.end), *astuple(unit)
+        else:  # so that the batch has a row that says where it ends
+            yield str(part.start), str(part.end), "", "", 0, 0, 1, 0, 0
+
+
+def _offset(lsn: LSN) -> dict[str, str]:
+    return {"lsn": str(lsn)}
+
+
+def _lsn(offset: dict[str, str]) -> LSN:
+    return LSN.parse(offset["lsn"])

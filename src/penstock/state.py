@@ -1,0 +1,112 @@
+"""What a pipeline keeps under its ``state_dir``: the log, Spark's checkpoints, and one small JSON file per part.
+
+    log/                   the change log
+    checkpoints/<sink>/    Structured Streaming's own
+    staging/<sink>/        what executors hand to the driver within a batch
+    parts/source.json      which server, publication and slot this state belongs to
+    parts/capture.json     how far the WAL was read
+    parts/sink-<name>.json how far that sink holds every change durably
+
+The files are how capture and delivery, which may run on two machines, know of each other.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from penstock.lsn import LSN
+from penstock.storage import Directory
+
+
+@dataclass(frozen=True)
+class SourceState:
+    pipeline: str
+    system_identifier: str
+    slot: str
+
+
+@dataclass(frozen=True)
+class CaptureState:
+    """Every change below ``position`` is in the log or was not for us; nothing above is confirmed before this says so."""
+
+    begin: LSN  # where this pipeline began to read
+    log_end: LSN  # the end of the last transaction written to the log; ``begin`` if there was none
+    position: LSN
+    updated_at: float
+    state: str = "running"
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class SinkState:
+    lsn: LSN | None  # None: the sink has not begun
+    updated_at: float
+    state: str = "running"  # starting, running, retrying, stopped, failed
+    error: str | None = None
+    commit_time: int = 0  # of the newest change delivered, µs since 1970
+    changes_total: int = 0
+    changes_per_second: float = 0.0
+
+
+T = TypeVar("T", SourceState, CaptureState, SinkState)
+
+
+class PipelineState:
+    def __init__(self, state_dir: str) -> None:
+        self.root = Directory(state_dir)
+        self._parts = self.root.child("parts")
+
+    @property
+    def log_uri(self) -> str:
+        return self.root.child("log").uri
+
+    def checkpoint_uri(self, sink: str) -> str:
+        return self.root.child(f"checkpoints/{sink}").uri
+
+    def staging_uri(self, sink: str) -> str:
+        return self.root.child(f"staging/{sink}").uri
+
+    def create(self) -> None:
+        for name in ("log", "checkpoints", "staging", "parts"):
+            self.root.child(name).create()
+
+    def source(self) -> SourceState | None:
+        return self._read("source", SourceState)
+
+    def capture(self) -> CaptureState | None:
+        return self._read("capture", CaptureState)
+
+    def sink(self, name: str) -> SinkState | None:
+        return self._read(f"sink-{name}", SinkState)
+
+    def save(self, state: SourceState | CaptureState | SinkState, sink: str = "") -> None:
+        name = {SourceState: "source", CaptureState: "capture", SinkState: f"sink-{sink}"}[type(state)]
+        self._parts.write_json(f"{name}.json", {k: _encode(k, v) for k, v in asdict(state).items()})
+
+    def forget_source(self) -> None:
+        for name in ("source.json", "capture.json"):
+            self._parts.delete(name)
+
+    def _read(self, name: str, kind: type[T]) -> T | None:
+        data = self._parts.read_json(f"{name}.json")
+        if data is None:
+            return None
+        known = {k: _decode(k, v) for k, v in data.items() if k in kind.__dataclass_fields__}
+        return kind(**known)
+
+
+def now() -> float:
+    return time.time()
+
+
+_LSN_FIELDS = ("begin", "log_end", "position", "lsn")
+
+
+def _encode(name: str, value: Any) -> Any:
+    return str(value) if name in _LSN_FIELDS and value is not None else value
+
+
+def _decode(name: str, value: Any) -> Any:
+    return LSN.parse(value) if name in _LSN_FIELDS and value is not None else value

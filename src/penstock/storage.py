@@ -1,0 +1,152 @@
+"""A directory of files that appear whole or not at all: on a local disk, or anywhere ``pyarrow.fs`` reaches.
+
+On a local disk a file is written under a temporary name, fsynced, renamed, and its directory fsynced. Object stores show
+an object only once it is complete, so there it is one PUT.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from penstock.errors import ConfigError, LogError, LogFull
+
+_TEMPORARY = ".writing-"
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    name: str
+    size: int
+
+
+class Directory:
+    """One flat directory. Pickles as its URI."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        try:
+            self._fs, self.path = fs.FileSystem.from_uri(uri if "://" in uri else Path(uri).absolute().as_uri())
+        except (pa.ArrowInvalid, ValueError, ImportError) as error:
+            raise ConfigError(f"{uri} is not a place that can be used: {error}.") from None
+        self.is_local = isinstance(self._fs, fs.LocalFileSystem)
+
+    def __reduce__(self) -> tuple[type[Directory], tuple[str]]:
+        return Directory, (self.uri,)
+
+    def child(self, name: str) -> Directory:
+        return Directory(f"{self.uri.rstrip('/')}/{name}")
+
+    def create(self) -> None:
+        with _translated(self.uri):
+            self._fs.create_dir(self.path, recursive=True)
+
+    def entries(self) -> list[FileEntry]:
+        """Complete files only; an absent directory is an empty one."""
+        if self.is_local:
+            return self._local_entries()
+        selector = fs.FileSelector(self.path, allow_not_found=True)
+        with _translated(self.uri):
+            return [FileEntry(info.base_name, info.size) for info in self._fs.get_file_info(selector) if info.is_file]
+
+    def _local_entries(self) -> list[FileEntry]:
+        entries = []
+        try:
+            with os.scandir(self.path) as listing:
+                for entry in listing:
+                    if not entry.name.startswith(_TEMPORARY):
+                        with suppress(FileNotFoundError):  # deleted while we look
+                            entries.append(FileEntry(entry.name, entry.stat().st_size))
+        except FileNotFoundError:
+            return []
+        return entries
+
+    def write(self, name: str, content: Callable[[Any], None], written: Callable[[], None] | None = None) -> int:
+        """Makes ``name`` durable with what ``content`` writes into the stream it is given; returns the size.
+
+        ``written`` is called when everything is on disk and nothing visible yet.
+        """
+        with _translated(f"{self.uri}/{name}"):
+            if not self.is_local:
+                with self._fs.open_output_stream(f"{self.path}/{name}") as stream:
+                    content(stream)
+                    return int(stream.tell())
+            temporary, final = Path(self.path, _TEMPORARY + name), Path(self.path, name)
+            try:
+                with temporary.open("wb", buffering=0) as file:
+                    content(file)
+                    file.flush()
+                    os.fsync(file.fileno())
+                    size = file.tell()
+                if written is not None:
+                    written()
+                temporary.replace(final)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+            _fsync_directory(self.path)
+            return size
+
+    def open(self, name: str) -> Any:
+        """A random-access Arrow file; mapped into memory where it is local."""
+        path = f"{self.path}/{name}"
+        return pa.memory_map(path) if self.is_local else self._fs.open_input_file(path)
+
+    def delete(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            self._fs.delete_file(f"{self.path}/{name}")
+
+    def delete_all(self) -> None:
+        with suppress(FileNotFoundError):
+            self._fs.delete_dir(self.path)
+
+    def remove_leftovers(self) -> None:
+        """Temporary files of a writer that died. Only the one writer of a directory may call it."""
+        if self.is_local:
+            for path in Path(self.path).glob(f"{_TEMPORARY}*"):
+                path.unlink(missing_ok=True)
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        try:
+            with self._fs.open_input_stream(f"{self.path}/{name}") as stream:
+                data = json.loads(stream.read())
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            raise LogError(f"{self.uri}/{name} is damaged: it is not JSON.") from None
+        return data if isinstance(data, dict) else None
+
+    def write_json(self, name: str, data: dict[str, Any]) -> None:
+        encoded = json.dumps(data, indent=1).encode()
+        self.write(name, lambda stream: stream.write(encoded))
+
+
+class _translated:
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise LogFull(f"No space left on the disk of {self.where}.") from error
+            raise LogError(f"Cannot use {self.where}: {error.strerror or error}.") from error
+
+
+def _fsync_directory(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
