@@ -1,0 +1,38 @@
+"""Runs every test of this directory against every sink."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.duckdb_adapter import DuckDBUnderTest
+from tests.contracts.event_adapters import FileUnderTest, StdoutUnderTest
+from tests.contracts.sink_under_test import SinkUnderTest
+
+ADAPTERS: list[type[SinkUnderTest]] = [FileUnderTest, StdoutUnderTest, DuckDBUnderTest]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """``target``: every sink. ``progress_target``: those that keep a record of their position."""
+    for fixture, adapters in (
+        ("target", ADAPTERS),
+        ("progress_target", [adapter for adapter in ADAPTERS if adapter.keeps_progress]),
+    ):
+        if fixture in metafunc.fixturenames:
+            metafunc.parametrize(fixture, adapters, indirect=True, ids=[adapter.name for adapter in adapters])
+
+
+@pytest.fixture
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SinkUnderTest]:
+    adapter: SinkUnderTest = request.param(tmp_path)
+    yield adapter
+    adapter.close()
+
+
+@pytest.fixture
+def progress_target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SinkUnderTest]:
+    adapter: SinkUnderTest = request.param(tmp_path)
+    yield adapter
+    adapter.close()

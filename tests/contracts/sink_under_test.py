@@ -1,0 +1,75 @@
+"""What the contract suite needs of a sink: how to make one, and how to look into what it wrote.
+
+A new sink joins the suite with one adapter, added to ``ADAPTERS`` in ``conftest.py``.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from penstock.changes import ChangeBatch, Relation
+from penstock.lsn import LSN
+from penstock.sinks.contract import Batch, Sink
+
+Row = dict[str, str | None]  # Postgres's text
+
+
+class SinkUnderTest:
+    """A sink over state in a directory of its own. ``make`` gives a fresh object over the same state: a restart."""
+
+    name: ClassVar[str]
+    keeps_progress: ClassVar[bool]  # prepare() gives the position of what is there
+    keeps_messages: ClassVar[bool]  # of pg_logical_emit_message
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._batches = 0
+        self._position = LSN(0)
+        self._sinks: list[Sink[Any]] = []
+
+    def new_sink(self) -> Sink[Any]:
+        raise NotImplementedError
+
+    def rows(self, relation: Relation) -> list[Row]:
+        """The rows of the table as the sink has them now, in any order."""
+        raise NotImplementedError
+
+    def messages(self) -> list[tuple[str, bytes]]:
+        raise NotImplementedError
+
+    def make(self) -> Sink[Any]:
+        """A sink as it is after the process started anew, ready for batches."""
+        self.close()
+        sink = self.new_sink()
+        self._sinks.append(sink)
+        sink.prepare()
+        return sink
+
+    def close(self) -> None:
+        while self._sinks:
+            self._sinks.pop().close()
+
+    def next_batch(self, end: int) -> Batch:
+        """The batch that follows the last one; its changes have commit LSNs from that one's end up to below ``end``."""
+        batch = Batch(self._batches, self._position, LSN(end), str(self.directory / "staging" / str(self._batches)))
+        self._batches, self._position = self._batches + 1, LSN(end)
+        return batch
+
+
+def write(sink: Sink[Any], batch: Batch, *changes: ChangeBatch) -> Any:
+    """One task: what an executor does with the changes, from a pickled sink to a pickled receipt."""
+    executor = pickle.loads(pickle.dumps(sink))
+    return pickle.loads(pickle.dumps(executor.write(batch, iter(changes))))
+
+
+def deliver(sink: Sink[Any], batch: Batch, *tasks: Sequence[ChangeBatch]) -> None:
+    """A whole micro-batch, each sequence of changes being the input of one task."""
+    sink.commit(batch, [write(sink, batch, *changes) for changes in tasks])
+
+
+def unordered(rows: list[Row]) -> list[list[tuple[str, str | None]]]:
+    """Rows in a form that compares equal whatever their order, duplicates included."""
+    return sorted((sorted(row.items()) for row in rows), key=repr)
