@@ -12,10 +12,15 @@ The files are how capture and delivery, which may run on two machines, know of e
 
 from __future__ import annotations
 
+import fcntl
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
+from penstock.errors import SinkUnavailable
 from penstock.lsn import LSN
 from penstock.storage import Directory
 
@@ -85,9 +90,26 @@ class PipelineState:
         name = {SourceState: "source", CaptureState: "capture", SinkState: f"sink-{sink}"}[type(state)]
         self._parts.write_json(f"{name}.json", {k: _encode(k, v) for k, v in asdict(state).items()})
 
-    def forget_source(self) -> None:
-        for name in ("source.json", "capture.json"):
-            self._parts.delete(name)
+    def remove(self) -> list[str]:
+        """All of it; says what was there."""
+        names = [name for name in ("log", "checkpoints", "staging", "parts") if self.root.child(name).exists()]
+        for name in names:
+            self.root.child(name).delete_all()
+        return [f"{name} under {self.root.uri}" for name in names]
+
+    @contextmanager
+    def exclusive(self, sinks: Iterable[str]) -> Iterator[None]:
+        """One delivery per sink: a second one is refused. On a local disk only; elsewhere it is the operator's care."""
+        with ExitStack() as held:
+            for name in sinks if self.root.is_local else ():
+                lock = held.enter_context(Path(self._parts.path, f"sink-{name}.lock").open("w"))
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise SinkUnavailable(
+                        f'Another process delivers to sink "{name}".', "Stop it, or leave this sink to it."
+                    ) from None
+            yield
 
     def _read(self, name: str, kind: type[T]) -> T | None:
         data = self._parts.read_json(f"{name}.json")

@@ -50,6 +50,9 @@ class Directory:
         with _translated(self.uri):
             self._fs.create_dir(self.path, recursive=True)
 
+    def exists(self) -> bool:
+        return bool(self._fs.get_file_info(self.path).type != fs.FileType.NotFound)
+
     def entries(self) -> list[FileEntry]:
         """Complete files only; an absent directory is an empty one."""
         if self.is_local:

@@ -13,12 +13,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from penstock.config.model import SparkSettings
 from penstock.error_policy import Verdict, policy_for
 from penstock.errors import PenstockError, SparkLost
 from penstock.lsn import LSN, ZERO
 from penstock.retry import Backoff
 from penstock.sinks.contract import Sink
 from penstock.spark.delivery import SinkDelivery
+from penstock.spark.session import close_session, open_session
 from penstock.state import PipelineState
 
 logger = logging.getLogger(__name__)
@@ -137,3 +139,22 @@ class _Running:
         if self.failed is None:
             self.delivery.note_stopped()
         self._sink.close()
+
+
+def deliver(
+    settings: SparkSettings,
+    sinks: Sequence[Sink[Any]],
+    state: PipelineState,
+    stop: threading.Event,
+    until: LSN | None,
+    available_now: bool,
+) -> None:
+    """Opens a Spark session, delivers, and closes it again."""
+    with state.exclusive([sink.settings.name for sink in sinks]):
+        spark = open_session(settings)
+        try:
+            Deliveries(spark, sinks, state).run(stop, until, available_now)
+        except (Py4JError, ConnectionError) as error:
+            raise SparkLost("The Java process of Spark is gone.") from error
+        finally:
+            close_session(spark)

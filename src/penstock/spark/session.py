@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from penstock.config.model import SparkSettings
 from penstock.spark.java import java_home
 from penstock.spark.source import ChangeSource
+
+logger = logging.getLogger(__name__)
 
 # A micro-batch of ours is a handful of work units: planning, code generation and bookkeeping would cost more than it.
 _DEFAULTS: Mapping[str, str] = {
@@ -48,3 +52,12 @@ def open_session(settings: SparkSettings) -> SparkSession:
     session = builder.getOrCreate()
     session.dataSource.register(ChangeSource)
     return session
+
+
+def close_session(session: SparkSession) -> None:
+    """Also when the JVM is gone already."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    try:
+        session.stop()
+    except (Py4JError, ConnectionError) as error:
+        logger.debug("While closing Spark: %s", error)

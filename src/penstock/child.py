@@ -1,0 +1,47 @@
+"""The child processes of ``penstock run``: ``python -m penstock.child``, with the task on standard input."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import threading
+
+from penstock.error_policy import Verdict, policy_for
+from penstock.errors import PenstockError
+from penstock.logs import set_up_logging, show_error
+from penstock.pipeline import Pipeline
+from penstock.supervision import TRY_AGAIN, Task
+
+
+def main() -> int:
+    task: Task = pickle.load(sys.stdin.buffer)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    set_up_logging(task.log_level, task.log_format, task.config.secrets())
+    pipeline = Pipeline(task.config)
+    try:
+        if task.role == "capture":
+            pipeline.capture(stop)
+        else:
+            pipeline.deliver(stop, task.sinks, task.until)
+    except PenstockError as error:
+        if policy_for(error).verdict is Verdict.RETRY:
+            show_error(error)
+            return TRY_AGAIN
+        show_error(error)
+        return 1
+    return 0
+
+
+def _die_with_parent() -> None:
+    """Standard input closes when the parent is gone, however it went. As with kill -9, what is durable is durable."""
+    sys.stdin.buffer.read()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""Read this first: a pipeline, top to bottom.
+
+    Postgres WAL ─▶ capture ─▶ change log ─▶ Spark: decode ▶ sink.write ─▶ sink.commit
+          ▲            │    (Arrow segments)     (executors)                (driver)
+          └── LSN ◀────┴──────────── position of the slowest sink ◀─────────┘
+
+Data moves left to right only. One thing travels back: an LSN. ``capture`` and ``deliver`` know each other only by the
+files under ``state_dir``, so they may run in one place or in two; ``run`` keeps both alive as child processes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from penstock.capture import Capture
+from penstock.config.load import load_config
+from penstock.config.model import Config
+from penstock.errors import ConfigError
+from penstock.lsn import LSN
+from penstock.postgres import catalog, subscription
+from penstock.postgres.connection import connect
+from penstock.postgres.publication import Reconciliation
+from penstock.postgres.subscription import Subscription
+from penstock.sinks.contract import Sink
+from penstock.sinks.registry import sink_class
+from penstock.state import PipelineState
+from penstock.supervision import Supervisor
+
+
+class Pipeline:
+    """One source, one slot, one log, any number of sinks. The verbs of the command line are the methods here."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.state = PipelineState(config.state_dir)
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Pipeline:
+        return cls(load_config(Path(path)))
+
+    @property
+    def _url(self) -> str:
+        return self.config.source.url.get_secret_value()
+
+    def init(self) -> Subscription:
+        """Makes the publication and the slot, or leaves them as they are if they exist."""
+        source = self.config.source
+        with connect(self._url) as connection:
+            return subscription.create(connection, self.config.name, source.tables, source.publications)
+
+    def reconcile(self) -> Reconciliation | None:
+        """Puts the tables that match into the publication and takes the others out; None for the user's own."""
+        if self.config.source.publications:
+            return None
+        with connect(self._url) as connection:
+            return subscription.reconcile_tables(connection, self.config.name, self.config.source.tables)
+
+    def destroy(self) -> list[str]:
+        """Removes the slot and the publication from the source, and this pipeline's state. Sinks keep what they have."""
+        source = self.config.source
+        with connect(self._url) as connection:
+            removed = subscription.destroy(connection, self.config.name, source.publications)
+        return removed + self.state.remove()
+
+    def capture(self, stop: threading.Event) -> None:
+        """Reads the slot into the log until ``stop``."""
+        Capture(self.config, stop).run()
+
+    def deliver(
+        self, stop: threading.Event, names: Sequence[str] = (), until: LSN | None = None, available_now: bool = False
+    ) -> None:
+        """Brings the log to the sinks until ``stop``, or until all hold what lies below ``until``, or all there is now."""
+        from penstock.spark.deliveries import deliver  # a JVM is started only by those who need one
+
+        self.state.create()
+        deliver(self.config.spark, self.sinks(names), self.state, stop, until, available_now)
+
+    def run(self, once: bool = False, sinks: Sequence[str] = (), stop: threading.Event | None = None) -> None:
+        """Capture and delivery together. ``once``: until every sink holds all that is committed in the source now.
+
+        A fresh pipeline gets its subscription first, so that ``run`` alone is enough to begin.
+        """
+        self.sinks(sinks)
+        self.init()
+        self.reconcile()
+        self.state.create()
+        until = self._committed_now() if once else None
+        Supervisor(self.config, tuple(sinks), until).run(stop or threading.Event())
+
+    def _committed_now(self) -> LSN:
+        with connect(self._url) as connection:
+            return catalog.wal_marker(connection)
+
+    def sinks(self, names: Sequence[str] = ()) -> list[Sink[Any]]:
+        """The sinks of the config, or those with these names."""
+        known = {settings.name: settings for settings in self.config.sinks}
+        for name in names:
+            if name not in known:
+                raise ConfigError(f'There is no sink "{name}" in the config; there are: {", ".join(known)}.')
+        return [
+            sink_class(settings.type)(settings) for settings in known.values() if not names or settings.name in names
+        ]
