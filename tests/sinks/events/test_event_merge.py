@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from penstock.sinks.events import EVENTS, merge
 from penstock.sinks.events.merge import merged_lines
+from tests.sinks.events.properties import steady
 
 POSITIONS = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 4)), max_size=12).map(sorted)
 
@@ -25,6 +26,7 @@ def lines(runs: list[pa.RecordBatch]) -> list[str]:
 
 
 @pytest.mark.parametrize("slice_bytes", [1, 7, 1 << 20])
+@steady
 @given(runs=st.lists(POSITIONS, max_size=5))
 def test_runs_come_out_in_commit_order_and_the_earlier_run_first(
     slice_bytes: int, runs: list[list[tuple[int, int]]]

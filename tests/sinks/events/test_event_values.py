@@ -13,8 +13,7 @@ from penstock.sinks.events.base64_text import base64_of_hex
 from penstock.sinks.events.json_text import LARGE, comma_separated
 from penstock.sinks.events.values import Numeric, TextValues, Values
 from penstock.testing.change_batches import column
-
-ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+from tests.sinks.events.properties import POSTGRES_TEXT, steady
 
 
 def encoded(declared: str, *values: str | None, numeric: Numeric = "string") -> list[str | None]:
@@ -62,6 +61,7 @@ def test_what_a_rule_wrote_into_a_native_column_is_a_string() -> None:
     assert encoded("bytea", "masked", "\\x01", "\\x0") == ['"masked"', '"AQ=="', '"\\\\x0"']
 
 
+@steady
 @given(st.lists(st.binary(max_size=40), min_size=1))
 def test_bytea_is_base64(values: list[bytes]) -> None:
     hexed = pa.array(["\\x" + value.hex() for value in values], LARGE)
@@ -99,7 +99,8 @@ def test_an_array_that_postgres_would_not_write_is_an_error() -> None:
         encoded("int4[]", "{1,2")
 
 
-@given(st.lists(st.none() | st.lists(st.none() | ANY_TEXT, max_size=4), min_size=1, max_size=6))
+@steady
+@given(st.lists(st.none() | st.lists(st.none() | POSTGRES_TEXT, max_size=4), min_size=1, max_size=6))
 def test_any_text_survives_in_an_array(values: list[list[str | None] | None]) -> None:
     literals = [None if value is None else array_literal(value) for value in values]
     assert [None if line is None else json.loads(line) for line in encoded("text[]", *literals)] == values

@@ -7,15 +7,18 @@ from hypothesis import strategies as st
 from penstock.lsn import LSN
 from penstock.sinks.events.transaction_text import Transactions, lsn_text, timestamp_text
 from penstock.testing.change_batches import changes, relation
+from tests.sinks.events.properties import steady
 from tests.sinks.events.reference_encoder import timestamp
 
 
+@steady
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=1))
 @example([0, 1, 0xFFFFFFFF, 0x1_0000_0000, 2**64 - 1])
 def test_an_lsn_prints_as_postgres_prints_it(lsns: list[int]) -> None:
     assert lsn_text(np.array(lsns, np.uint64)).to_pylist() == [str(LSN(lsn)) for lsn in lsns]
 
 
+@steady
 @given(st.lists(st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999), min_size=1))
 @example([0, -1, 86_399_999_999, 86_400_000_000])
 def test_a_timestamp_is_iso_with_microseconds(times: list[int]) -> None:
