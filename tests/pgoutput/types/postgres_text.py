@@ -7,9 +7,13 @@ from datetime import date, datetime, time
 from typing import Any
 
 import pyarrow as pa
+from hypothesis import settings
 
 from penstock.changes import Column
 from penstock.pgoutput.types import Unrepresentable, typed
+
+# The same examples in every run, and no deadline: how long one takes depends on what else the machine does.
+steady = settings(derandomize=True, deadline=None)
 
 POLICIES: tuple[Unrepresentable, ...] = ("error", "null", "text")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.changes import Column
 from penstock.errors import DecodeError, UnrepresentableValue
 from penstock.pgoutput.types import Unrepresentable, arrow_type, typed
-from tests.pgoutput.types.postgres_text import NUMERIC_10_2, cast, column, numeric_modifier, write_array
+from tests.pgoutput.types.postgres_text import NUMERIC_10_2, cast, column, numeric_modifier, steady, write_array
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,7 @@ from tests.pgoutput.types.postgres_text import NUMERIC_10_2, cast, column, numer
         ("float8[]", "{1.5,-Infinity}", [1.5, float("-inf")]),
         ("text[]", '{a,"b c","",NULL,"NULL","null"}', ["a", "b c", "", None, "NULL", "null"]),
         ("text[]", r'{"a \"q\" b","\\","\\\\","\\\"",x}', ['a "q" b', "\\", "\\\\", '\\"', "x"]),
+        ("text[]", r'{"\a","b",c}', ["a", "b", "c"]),
         ("text[]", '{"{1,2}","a,b","[2:3]={1,2}"}', ["{1,2}", "a,b", "[2:3]={1,2}"]),
         ("text[]", '{Grüße,"🐘 🐘"}', ["Grüße", "🐘 🐘"]),
         ("other[]", '{::1,"[1,3)"}', ["::1", "[1,3)"]),
@@ -117,12 +118,14 @@ TRICKY = st.text(alphabet='ab"\\{},; \tNUL=[]é🐘', max_size=6)
 ELEMENT = st.none() | TRICKY | st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 
 
+@steady
 @given(st.lists(st.none() | st.lists(ELEMENT, max_size=5), max_size=6))
 def test_any_arrays_of_text_come_back(rows: list[list[str | None] | None]) -> None:
     texts = [None if row is None else write_array(row) for row in rows]
     assert cast(texts, column("text[]")) == rows
 
 
+@steady
 @given(st.lists(st.none() | st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), max_size=5), max_size=6))
 def test_any_arrays_of_numbers_come_back(rows: list[list[int | None] | None]) -> None:
     texts = [None if r is None else write_array([None if n is None else str(n) for n in r]) for r in rows]
@@ -158,6 +161,7 @@ def parse_slowly(text: str) -> list[str | None] | None:
     return elements
 
 
+@steady
 @given(
     st.lists(
         st.text(alphabet='{}{},,"\\a [=:1\x1f', max_size=9).map(lambda inner: f"{{{inner}}}"), min_size=1, max_size=4

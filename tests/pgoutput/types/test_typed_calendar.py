@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import DecodeError, UnrepresentableValue
 from penstock.pgoutput.types import Unrepresentable, typed
-from tests.pgoutput.types.postgres_text import cast, column, write_interval
+from tests.pgoutput.types.postgres_text import cast, column, steady, write_interval
 
 ZONE = {"timestamp": "", "timestamptz": "+00"}
 
@@ -48,6 +48,7 @@ def test_years_of_more_than_four_digits_are_right() -> None:
     ]
 
 
+@steady
 @given(
     st.integers(10_000, 294_246),
     st.integers(1, 12),
@@ -137,6 +138,7 @@ def test_intervals_keep_months_days_and_time_apart(text: str, expected: Any) -> 
     assert cast([text, None], column("interval")) == [pa.MonthDayNano(expected), None]
 
 
+@steady
 @given(
     st.lists(
         st.none()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.changes import Column
 from penstock.errors import DecodeError, UnrepresentableValue
-from tests.pgoutput.types.postgres_text import NUMERIC_10_2, cast, column, write_time, write_timestamp
+from tests.pgoutput.types.postgres_text import NUMERIC_10_2, cast, column, steady, write_time, write_timestamp
 
 Written = st.SearchStrategy[tuple[str, Any]]  # a value as Postgres writes it, and the value
 
@@ -49,6 +49,7 @@ STRATEGIES: dict[str, tuple[Column, Written]] = {
 
 
 @pytest.mark.parametrize("base", STRATEGIES)
+@steady
 @given(data=st.data())
 def test_any_values_come_back(base: str, data: st.DataObject) -> None:
     of, written = STRATEGIES[base]
@@ -80,6 +81,7 @@ def slightly_wrong(draw: st.DrawFn, written: Written) -> str:
 
 
 @pytest.mark.parametrize("base", READERS)
+@steady
 @given(data=st.data())
 def test_garbage_is_refused_or_read_right(base: str, data: st.DataObject) -> None:
     of, written = STRATEGIES[base]
@@ -95,6 +97,7 @@ def test_garbage_is_refused_or_read_right(base: str, data: st.DataObject) -> Non
     assert result == expected or (math.isnan(result) and math.isnan(expected))
 
 
+@steady
 @given(GARBAGE)
 def test_garbage_is_no_interval(text: str) -> None:
     assume(not text.replace(":", "").replace(".", "").lstrip("+-").isdigit())

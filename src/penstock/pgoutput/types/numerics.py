@@ -12,15 +12,15 @@ _HEADER = 4  # what Postgres adds to a type modifier (VARHDRSZ)
 def precision_and_scale(modifier: int) -> tuple[int, int] | None:
     """Of numeric(p,s), if decimal128 can hold it; None for a numeric without limits or with unusual ones.
 
-    The scale is 11 bits with a sign: since Postgres 15 it may be negative or larger than the precision.
+    Since Postgres 15 the scale may be larger than the precision, or negative; a negative one, of 11 bits, is read here
+    as one above 1023.
     https://www.postgresql.org/docs/current/datatype-numeric.html
     """
     if modifier < _HEADER:
         return None
     packed = modifier - _HEADER
-    precision = packed >> 16 & 0xFFFF
-    scale = ((packed & 0x7FF) ^ 0x400) - 0x400
-    return (precision, scale) if 1 <= precision <= 38 and 0 <= scale <= precision else None
+    precision, scale = packed >> 16 & 0xFFFF, packed & 0x7FF
+    return (precision, scale) if scale <= precision <= 38 else None
 
 
 class Numerics(Family):
