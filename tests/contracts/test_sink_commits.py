@@ -99,6 +99,16 @@ def test_the_same_batch_again_changes_nothing(progress_target: SinkUnderTest) ->
     assert progress_target.make().prepare() == batch.end
 
 
+def test_an_earlier_batch_again_does_not_move_the_position_back(progress_target: SinkUnderTest) -> None:
+    first, second = progress_target.next_batch(0x10), progress_target.next_batch(0x20)
+    sink = progress_target.make()
+    deliver(sink, first, [user(1)])
+    deliver(sink, second, [user(2, lsn=0x15)])
+    deliver(sink, first, [user(1)])
+    assert progress_target.make().prepare() == second.end
+    assert unordered(progress_target.rows(USERS)) == users(("1", "Ada"), ("2", "Ada"))
+
+
 def test_the_same_batch_again_adds_no_row_to_a_table_without_a_key(progress_target: SinkUnderTest) -> None:
     log = relation("public", "log", line="text", identity="n")
     batch, change = progress_target.next_batch(0x10), changes(log, [("insert", {"line": "same"})] * 2, lsn=0x5)
