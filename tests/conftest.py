@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +22,14 @@ def postgres18() -> Iterator[EmbeddedPostgres]:
 def postgres16() -> Iterator[EmbeddedPostgres]:
     with EmbeddedPostgres(version=16) as server:
         yield server
+
+
+@pytest.fixture
+def server_directory() -> Iterator[Path]:
+    """For a server whose directory must outlive it. Not tmp_path, which every run of pytest closes to other users, and
+    as root the server is another user."""
+    with tempfile.TemporaryDirectory(prefix="penstock-test-") as directory:
+        yield Path(directory)
 
 
 @pytest.fixture

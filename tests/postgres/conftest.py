@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 
 import pytest
+from psycopg import sql
 
 from penstock.postgres.connection import Connection, connect
 from penstock.testing.embedded_postgres import EmbeddedPostgres
@@ -15,9 +17,17 @@ def connection(database: str) -> Iterator[Connection]:
         yield session
 
 
+@pytest.fixture
+def guest(connection: Connection) -> Iterator[str]:
+    """A role that may log in and nothing else."""
+    name = f"Guest {uuid.uuid4().hex[:8]}"
+    connection.execute(sql.SQL("create role {} login").format(sql.Identifier(name)))
+    yield name
+    connection.execute(sql.SQL("drop owned by {0}; drop role {0}").format(sql.Identifier(name)))
+
+
 @pytest.fixture(scope="session")
-def standby18(postgres18: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
+def standby18(postgres18: EmbeddedPostgres) -> Iterator[EmbeddedPostgres]:
     """A hot standby of ``postgres18``."""
-    directory = tmp_path_factory.mktemp("standby")
-    with postgres18.standby(directory) as server:
+    with postgres18.standby() as server:
         yield server

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -16,9 +15,9 @@ FEW_CONNECTIONS = {
 
 
 @pytest.fixture(scope="module")
-def strict_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
+def strict_server() -> Iterator[EmbeddedPostgres]:
     """Few connections, and passwords asked of everyone but postgres."""
-    with EmbeddedPostgres(tmp_path_factory.mktemp("strict"), settings=FEW_CONNECTIONS) as server:
+    with EmbeddedPostgres(settings=FEW_CONNECTIONS) as server:
         server.execute("create role guest login password 'correct horse'")
         access = server.directory / "data" / "pg_hba.conf"
         access.write_text("host all postgres 127.0.0.1/32 trust\nhost all guest 127.0.0.1/32 scram-sha-256\n")
@@ -85,7 +84,7 @@ def test_a_url_that_cannot_be_read_is_a_config_error_that_does_not_quote_it() ->
     assert "s3" not in f"{caught.value} {caught.value.advice} {caught.value.__cause__}"
 
 
-def test_nobody_at_the_address_is_worth_another_try(tmp_path: Path) -> None:
+def test_nobody_at_the_address_is_worth_another_try() -> None:
     with pytest.raises(SourceUnavailable, match=r"Connecting to postgresql://me@127.0.0.1:1/shop failed"):
         connect("postgresql://me:s3cret@127.0.0.1:1/shop")
 

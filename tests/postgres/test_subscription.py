@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -26,15 +25,6 @@ def held_by(connection: Connection, publication: str) -> list[str]:
         "select tablename from pg_publication_tables where pubname = %s order by 1", [publication]
     )
     return [name for (name,) in rows]
-
-
-@pytest.fixture
-def guest(postgres18: EmbeddedPostgres) -> Iterator[str]:
-    """A role that may log in and nothing else."""
-    name = f"guest {uuid.uuid4().hex[:8]}"
-    postgres18.execute(sql.SQL("create role {} login").format(sql.Identifier(name)))
-    yield name
-    postgres18.execute(sql.SQL("drop owned by {0}; drop role {0}").format(sql.Identifier(name)))
 
 
 def as_role(database: str, role: str) -> str:
@@ -140,6 +130,24 @@ def test_tables_without_identity_get_their_inserts_published_and_stay_writable(c
 
 
 @both_versions
+def test_the_slot_reads_both_publications_from_the_first_transaction_on(connection: Connection) -> None:
+    made = subscription.create(connection, "shop", PUBLIC)
+    connection.execute("create table public.bare (a int); create table public.keyed (a int primary key)")
+    subscription.reconcile_tables(connection, "shop", PUBLIC)
+    for table in ("bare", "keyed"):
+        connection.execute(f"insert into public.{table} values (1)")
+        connection.execute(f"update public.{table} set a = 2")
+        connection.execute(f"delete from public.{table}")
+    rows = connection.execute(
+        "select get_byte(data, 0) from pg_logical_slot_get_binary_changes(%s, null, null, 'proto_version', '1', "
+        "'publication_names', %s)",
+        [made.slot, ",".join(made.publications)],
+    )
+    changes = [chr(tag) for (tag,) in rows if chr(tag) in "RIUD"]
+    assert changes == ["R", "I", "R", "I", "U", "D"]
+
+
+@both_versions
 def test_reconciling_adds_removes_and_moves(connection: Connection) -> None:
     connection.execute(
         "create table public.stays (a int primary key); create table public.leaves (a int primary key);"
@@ -233,6 +241,19 @@ def test_a_lock_that_another_holds_too_long_is_a_clear_error(database: str, conn
         subscription.create(connection, "shop", PUBLIC, patience=0.1)
     assert subscription.find(connection, "shop") is None
     assert connection.execute("show lock_timeout").fetchone() == ("0",)
+
+
+def test_a_connection_that_breaks_while_it_holds_the_lock_reports_what_broke_and_frees_the_lock(
+    database: str, connection: Connection
+) -> None:
+    def break_while_locked(doomed: Connection) -> None:
+        with locks.subscription_lock(doomed, "shop", 5):
+            connection.execute("select pg_terminate_backend(%s, 10000)", [doomed.info.backend_pid])
+            raise ValueError("what broke")
+
+    with connect(database) as doomed, pytest.raises(ValueError, match="what broke"):
+        break_while_locked(doomed)
+    subscription.create(connection, "shop", PUBLIC, patience=5)
 
 
 def test_a_locked_table_is_waited_for_briefly_and_tried_again(

@@ -48,8 +48,8 @@ def test_it_runs_the_version_that_was_asked_for_with_logical_replication_on(
         assert server.binary(program).is_file()
 
 
-def test_what_was_committed_survives_a_crash_and_the_url_stays(tmp_path: Path) -> None:
-    with EmbeddedPostgres(tmp_path / "server") as server:
+def test_what_was_committed_survives_a_crash_and_the_url_stays(server_directory: Path) -> None:
+    with EmbeddedPostgres(server_directory / "server") as server:
         url = server.url
         server.execute("create table t (x int); insert into t values (1)")
         server.kill()
@@ -59,20 +59,20 @@ def test_what_was_committed_survives_a_crash_and_the_url_stays(tmp_path: Path) -
         server.start()
         assert server.url == url
         assert server.execute("select x from t") == [(1,)]
-    assert "not properly shut down" in (tmp_path / "server" / "postgres.log").read_text()
+    assert "not properly shut down" in (server_directory / "server" / "postgres.log").read_text()
 
 
-def test_a_clean_restart_recovers_nothing_and_takes_changed_settings(tmp_path: Path) -> None:
-    with EmbeddedPostgres(tmp_path, settings={"application_name": "it's me"}) as server:
+def test_a_clean_restart_recovers_nothing_and_takes_changed_settings(server_directory: Path) -> None:
+    with EmbeddedPostgres(server_directory, settings={"application_name": "it's me"}) as server:
         assert server.execute("show work_mem") == [("4MB",)]
         server.settings["work_mem"] = "8MB"
         server.restart()
         assert server.execute("show work_mem") == [("8MB",)]
-    assert "not properly shut down" not in (tmp_path / "postgres.log").read_text()
+    assert "not properly shut down" not in (server_directory / "postgres.log").read_text()
 
 
-def test_a_temporary_directory_goes_at_the_end_and_a_given_one_stays(tmp_path: Path) -> None:
-    with EmbeddedPostgres() as temporary, EmbeddedPostgres(tmp_path) as kept:
+def test_a_temporary_directory_goes_at_the_end_and_a_given_one_stays(server_directory: Path) -> None:
+    with EmbeddedPostgres() as temporary, EmbeddedPostgres(server_directory) as kept:
         pass
     assert not temporary.directory.exists()
     assert (kept.directory / "data" / "PG_VERSION").exists()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 import psycopg
@@ -50,7 +50,7 @@ def subscription_lock(connection: Connection, name: str, patience: float) -> Ite
     try:
         yield
     finally:
-        if not connection.closed:
+        with suppress(psycopg.OperationalError):  # a connection that is gone has let go of its locks
             connection.execute("select pg_advisory_unlock(%s)", [key])
 
 

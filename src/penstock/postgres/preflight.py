@@ -1,0 +1,212 @@
+"""Everything about the source that could fail, looked at before it does. Nothing is changed.
+
+``penstock check`` shows the findings. What concerns tables is in ``preflight_tables.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.config.tables import TableSelection
+from penstock.error_policy import policy_for
+from penstock.errors import PenstockError, SourceError
+from penstock.postgres import subscription
+from penstock.postgres.catalog import ServerIdentity, server_identity
+from penstock.postgres.connection import Connection, connect, redacted, translated_errors
+from penstock.postgres.preflight_tables import Finding, check_tables
+from penstock.postgres.publication import create_grant
+from penstock.postgres.slot import WAL_LEVEL_REMEDY, SlotState, replication_grant
+
+__all__ = ["Finding", "check_source"]
+
+OLDEST, NEWEST = 14, 18
+_STANDBY_SLOTS_SINCE = 16
+
+
+@dataclass(frozen=True)
+class _Source:
+    connection: Connection
+    name: str
+    publications: tuple[str, ...]
+    identity: ServerIdentity
+    subscription: subscription.Subscription | None
+    slot: SlotState | None
+
+    @property
+    def version(self) -> int:
+        return self.identity.version_num // 10000
+
+    def ask(self, query: str, parameters: Sequence[Any] = ()) -> tuple[Any, ...]:
+        row = self.connection.execute(query, parameters or None).fetchone()
+        assert row is not None, "every question here is an aggregate or a function"
+        return row
+
+
+def check_source(url: str, name: str, selection: TableSelection, publications: Sequence[str] = ()) -> list[Finding]:
+    """The findings for a pipeline of this name, tables and publications. Any that is not ok (False) would stop it."""
+    findings: list[Finding] = []
+    try:
+        with connect(url) as connection:
+            findings.append(Finding("connection", True, f"Connected to {redacted(url)}."))
+            _check_connected(connection, name, selection, tuple(publications), findings)
+    except PenstockError as error:
+        findings.append(_from_error("connection", error))
+    return findings
+
+
+def _check_connected(
+    connection: Connection, name: str, selection: TableSelection, publications: tuple[str, ...], findings: list[Finding]
+) -> None:
+    identity = server_identity(connection)
+    found, slot = None, None
+    try:
+        found = subscription.find(connection, name, publications)
+        slot = subscription.slot_state(connection, found.slot) if found else None
+    except SourceError as error:
+        findings.append(_from_error("publication", error))
+    source = _Source(connection, name, publications, identity, found, slot)
+    with translated_errors("Checking the source"):
+        for check in (_version, _wal_level, _standby, _slots, _senders, _replication_right, _publication_right):
+            findings.extend(check(source))
+        for check in (_retention, _encoding, _slot):
+            findings.extend(check(source))
+    findings.extend(check_tables(connection, selection, publications))
+
+
+def _from_error(name: str, error: PenstockError) -> Finding:
+    return Finding(name, False, str(error), policy_for(error).advice)
+
+
+def _version(source: _Source) -> Iterator[Finding]:
+    if source.version < OLDEST:
+        remedy = f"Upgrade the source to Postgres {OLDEST} or newer."
+        yield Finding("version", False, f"Postgres {source.version} is too old for Penstock.", remedy)
+    elif source.version > NEWEST:
+        yield Finding("version", None, f"Postgres {source.version} is newer than what Penstock was tested with.")
+    else:
+        yield Finding("version", True, f"Postgres {source.version}.")
+
+
+def _wal_level(source: _Source) -> Iterator[Finding]:
+    (level,) = source.ask("show wal_level")
+    ok = level == "logical"
+    yield Finding("wal_level", ok, f"wal_level is {level}.", "" if ok else WAL_LEVEL_REMEDY)
+
+
+def _standby(source: _Source) -> Iterator[Finding]:
+    if not source.identity.in_recovery:
+        return
+    if source.version < _STANDBY_SLOTS_SINCE:
+        message = f"The source is a standby, which has logical slots only from Postgres {_STANDBY_SLOTS_SINCE} on."
+        yield Finding("standby", False, message, "Point source.url at the primary.")
+        return
+    message = "The source is a standby: publications are made and edited on its primary, the slot is made here."
+    if source.ask("show hot_standby_feedback") != ("on",):
+        remedy = "On the standby run: ALTER SYSTEM SET hot_standby_feedback = on; SELECT pg_reload_conf();"
+        yield Finding("standby", None, f"{message} Without hot_standby_feedback its slot can be invalidated.", remedy)
+    else:
+        yield Finding("standby", True, message)
+
+
+def _slots(source: _Source) -> Iterator[Finding]:
+    used, most = source.ask("select count(*), current_setting('max_replication_slots')::int from pg_replication_slots")
+    message = f"{used} of {most} replication slots are in use."
+    full = used >= most and source.slot is None
+    remedy = "Raise max_replication_slots (needs a restart), or drop a slot that nobody uses." if full else ""
+    yield Finding("slots", not full, message, remedy)
+
+
+def _senders(source: _Source) -> Iterator[Finding]:
+    used, most = source.ask("select count(*), current_setting('max_wal_senders')::int from pg_stat_replication")
+    full = used >= most and not (source.slot and source.slot.active)
+    remedy = "Raise max_wal_senders (needs a restart), or stop a replication client." if full else ""
+    yield Finding("senders", not full, f"{used} of {most} WAL senders are in use.", remedy)
+
+
+def _replication_right(source: _Source) -> Iterator[Finding]:
+    # On Amazon RDS the right comes with a role instead of the attribute.
+    role, allowed = source.ask(
+        "select current_user, exists (select from pg_roles r where (r.rolname = current_user and "
+        "(r.rolsuper or r.rolreplication)) or (r.rolname = 'rds_replication' and pg_has_role(r.oid, 'usage')))"
+    )
+    message = f"The role {role} may {'' if allowed else 'not '}use replication slots."
+    remedy = "" if allowed else f"As an administrator run: {replication_grant(source.connection)}"
+    yield Finding("replication right", allowed, message, remedy)
+
+
+def _publication_right(source: _Source) -> Iterator[Finding]:
+    """Who manages publications must be able to create them or, once they are there, own them."""
+    if source.publications or source.identity.in_recovery:
+        return
+    if source.subscription is not None:
+        owned, owner = source.ask(
+            "select bool_and(pg_has_role(pubowner, 'usage')), min(pg_get_userbyid(pubowner)) from pg_publication "
+            "where pubname = any(%s)",
+            [list(source.subscription.publications)],
+        )
+        message = f"The publication {source.name} exists and belongs to {owner}."
+        yield Finding(
+            "publication right", owned, message, "" if owned else f"Connect as {owner}, or as a member of it."
+        )
+        return
+    (allowed,) = source.ask("select has_database_privilege(current_database(), 'create')")
+    message = f"The role may {'' if allowed else 'not '}create publications in this database."
+    remedy = "" if allowed else f"As an administrator run: {create_grant(source.connection)}"
+    yield Finding("publication right", allowed, message, remedy)
+
+
+def _retention(source: _Source) -> Iterator[Finding]:
+    (keep,) = source.ask("show max_slot_wal_keep_size")
+    if keep == "-1":
+        message = (
+            "WAL is kept for as long as the pipeline needs (max_slot_wal_keep_size = -1): watch the source's disk."
+        )
+    else:
+        message = f"A pipeline that falls more than {keep} of WAL behind loses its slot (max_slot_wal_keep_size)."
+    yield Finding("retention", True, message)
+    (idle,) = source.ask("select coalesce(current_setting('idle_replication_slot_timeout', true), '0')")
+    if idle != "0":
+        message = f"A slot that nobody reads for {idle} is invalidated (idle_replication_slot_timeout)."
+        yield Finding("retention", None, message, "Never leave the pipeline stopped for longer than that.")
+
+
+def _encoding(source: _Source) -> Iterator[Finding]:
+    (encoding,) = source.ask("show server_encoding")
+    if encoding == "SQL_ASCII":
+        message = (
+            "The database is SQL_ASCII: Postgres does not check its text, and bytes that are not UTF-8 cannot be read."
+        )
+        yield Finding("encoding", None, message, "Make sure that all text in it is UTF-8.")
+    else:
+        yield Finding("encoding", True, f"The database is {encoding}.")
+
+
+def _slot(source: _Source) -> Iterator[Finding]:
+    state = source.slot
+    if state is None:
+        if source.subscription is not None:
+            message = f"The slot {source.subscription.slot} does not exist, though its publication does."
+            yield Finding("slot", None, message, "Run `penstock init`.")
+        return
+    if state.lost_because is not None:
+        remedy = "Run `penstock destroy` and `penstock init`, and load the sinks afresh."
+        yield Finding("slot", False, f"The slot {state.slot} is lost: {state.lost_because}.", remedy)
+        return
+    held = f"It holds {state.retained_bytes / (1 << 20):,.1f} MiB of WAL."
+    yield Finding("slot", True, f"The slot {state.slot} is {_reader(source, state)}. {held}")
+
+
+def _reader(source: _Source, state: SlotState) -> str:
+    if not state.active:
+        return "not being read"
+    (application,) = source.ask(
+        "select coalesce(max(application_name), '') from pg_stat_activity where pid = %s", [state.active_pid]
+    )
+    return f"being read by the server process {state.active_pid}{f' ({application})' if application else ''}"
+
+
+def failures(findings: Iterable[Finding]) -> list[Finding]:
+    """Those that would stop the pipeline."""
+    return [finding for finding in findings if finding.ok is False]

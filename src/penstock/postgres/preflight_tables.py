@@ -1,0 +1,150 @@
+"""The part of ``preflight`` that looks at tables: which are captured, how far, and what of them stays text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from psycopg import sql
+
+from penstock.config.tables import TableSelection
+from penstock.postgres.catalog import TypeInfo, resolve_types
+from penstock.postgres.connection import Connection, translated_errors
+from penstock.postgres.tables import Survey, Table, survey
+
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Finding:
+    """``ok``: True, False (it would fail), or None for a warning. ``remedy`` says what to do, "" if there is nothing."""
+
+    name: str
+    ok: bool | None
+    message: str
+    remedy: str = ""
+
+
+def check_tables(connection: Connection, selection: TableSelection, publications: Sequence[str]) -> Iterator[Finding]:
+    found = survey(connection, TableSelection(include=("*.*",)) if publications else selection)
+    tables = _published(connection, found.tables, publications) if publications else list(found.tables)
+    yield _count(tables, publications)
+    yield from _identities(connection, tables)
+    if not publications:
+        yield from _left_out(found)
+        yield from _owners(connection, tables)
+    yield from _readable(connection, tables)
+    yield from _row_security(connection, tables)
+    yield from _types(connection, tables)
+
+
+def _published(connection: Connection, tables: Sequence[Table], publications: Sequence[str]) -> list[Table]:
+    with translated_errors("Reading the tables of the publications"):
+        rows = connection.execute(
+            "select distinct schemaname, tablename from pg_publication_tables where pubname = any(%s)",
+            [list(publications)],
+        ).fetchall()
+    names = set(rows)
+    return [table for table in tables if (table.schema, table.table) in names]
+
+
+def _count(tables: Sequence[Table], publications: Sequence[str]) -> Finding:
+    if tables:
+        return Finding("tables", True, f"Tables captured: {len(tables)}.")
+    remedy = "Add tables to the publication." if publications else "Correct source.tables, or create the tables."
+    return Finding("tables", None, "No table is captured.", remedy)
+
+
+def _identities(connection: Connection, tables: Sequence[Table]) -> Iterator[Finding]:
+    for table in tables:
+        if not table.has_usable_identity:
+            name = sql.Identifier(table.schema, table.table).as_string(connection)
+            yield Finding(
+                "identity", None,
+                f"{table.qualified_name} has no usable replica identity: of its changes only inserts are captured.",
+                f"Give it a primary key, or run: ALTER TABLE {name} REPLICA IDENTITY FULL;",
+            )  # fmt: skip
+
+
+def _left_out(found: Survey) -> Iterator[Finding]:
+    ordered = sorted(found.left_out, key=lambda left: (left.reason, left.qualified_name))
+    for reason, group in groupby(ordered, key=lambda left: left.reason):
+        names = [left.qualified_name for left in group]
+        yield Finding("left out", None, f"Not captured: {_some(names)} ({reason}).")
+
+
+def _owners(connection: Connection, tables: Sequence[Table]) -> Iterator[Finding]:
+    """Only its owner may publish a table."""
+    rows = _ask(
+        connection,
+        "select pg_get_userbyid(c.relowner), current_user, array_agg(n.nspname || '.' || c.relname order by c.relname) "
+        "from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+        "where c.oid = any(%s::oid[]) and not pg_has_role(c.relowner, 'usage') group by 1 order by 1",
+        tables,
+    )
+    for owner, role, names in rows:
+        grant = sql.SQL("GRANT {} TO {};").format(sql.Identifier(owner), sql.Identifier(role)).as_string(connection)
+        message = f"The role {role} does not own {_some(names)}, and only its owner may publish a table."
+        yield Finding("ownership", False, message, f"As an administrator run: {grant}")
+
+
+def _readable(connection: Connection, tables: Sequence[Table]) -> Iterator[Finding]:
+    rows = _ask(
+        connection,
+        "select n.nspname, c.relname, current_user from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+        "where c.oid = any(%s::oid[]) and not (has_table_privilege(c.oid, 'select') "
+        "and has_schema_privilege(n.oid, 'usage')) order by 1, 2",
+        tables,
+    )
+    if rows:
+        grants = [
+            sql.SQL("GRANT USAGE ON SCHEMA {0} TO {2}; GRANT SELECT ON {1} TO {2};").format(
+                sql.Identifier(schema), sql.Identifier(schema, table), sql.Identifier(role)
+            ).as_string(connection)
+            for schema, table, role in rows
+        ]  # fmt: skip
+        message = f"The role may not read {_some([f'{schema}.{table}' for schema, table, _ in rows])}: no copy of it."
+        yield Finding("reading", None, message, f"As an administrator run: {' '.join(grants[:_SHOWN])}")
+
+
+def _row_security(connection: Connection, tables: Sequence[Table]) -> Iterator[Finding]:
+    rows = _ask(
+        connection,
+        "select n.nspname || '.' || c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+        "where c.oid = any(%s::oid[]) and row_security_active(c.oid) order by 1",
+        tables,
+    )
+    if rows:
+        message = f"Row security hides rows of {_some([name for (name,) in rows])} from the role: no copy of it."
+        yield Finding("row security", None, message, "Use the tables' owner, or a role with BYPASSRLS.")
+
+
+def _types(connection: Connection, tables: Sequence[Table]) -> Iterator[Finding]:
+    """Types that no sink has a type of its own for: their values arrive as Postgres's text, which loses nothing."""
+    rows = _ask(
+        connection,
+        "select n.nspname || '.' || c.relname || '.' || a.attname, a.atttypid from pg_attribute a "
+        "join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace "
+        "where c.oid = any(%s::oid[]) and a.attnum > 0 and not a.attisdropped order by n.nspname, c.relname, a.attnum",
+        tables,
+    )
+    types = resolve_types(connection, {oid for _, oid in rows})
+    text = [f"{column} ({types[oid].name})" for column, oid in rows if oid in types and "other" in _bases(types[oid])]
+    if text:
+        yield Finding("types", True, f"These columns are delivered as text: {_some(text)}.")
+
+
+def _bases(resolved: TypeInfo) -> tuple[str, str | None]:
+    return resolved.base, resolved.element
+
+
+def _ask(connection: Connection, query: str, tables: Sequence[Table]) -> list[tuple[Any, ...]]:
+    with translated_errors("Checking the tables of the source"):
+        return connection.execute(query, [[table.oid for table in tables]]).fetchall()
+
+
+def _some(names: Sequence[str]) -> str:
+    rest = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
