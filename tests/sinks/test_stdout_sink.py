@@ -17,7 +17,7 @@ from penstock.testing.change_batches import changes, relation
 USERS = relation("public", "users", id="int8", key=("id",))
 BATCH = Batch(0, LSN(0), LSN(0x10), "unused")
 
-# Prints batches until nobody listens, then says what it got. They are small, so that the last one stays in a buffer.
+# Prints batches until nobody listens, then says what it got.
 PRINTER = """
 import sys
 from penstock.errors import SinkRefused

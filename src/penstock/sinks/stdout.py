@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
@@ -46,17 +45,9 @@ class StdoutSink(Sink[StdoutSettings]):
                 sys.stdout.buffer.write(lines)
             sys.stdout.flush()
         except BrokenPipeError as error:
-            _give_up_standard_output()
             raise SinkRefused(
                 "Nobody reads standard output any more.", "Start again with a reader that stays."
             ) from error
         except OSError as error:
             raise storage_error(error, "print events", "standard output") from error
         self._announced = due.announced
-
-
-def _give_up_standard_output() -> None:
-    """What is still in its buffer would otherwise fail a second time, noisily, when Python exits."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
