@@ -39,7 +39,8 @@ def main() -> int:
 
 def _die_with_parent() -> None:
     """Standard input closes when the parent is gone, however it went. As with kill -9, what is durable is durable."""
-    sys.stdin.buffer.read()
+    while os.read(0, 1024):
+        pass
     os._exit(1)
 
 

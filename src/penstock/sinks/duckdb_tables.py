@@ -172,7 +172,7 @@ def _fill_kept(
     same = " AND ".join(f"t.{names[index]} = s.k{index}" for index in change.relation.key_indexes)
     connection.register("staged", rows)
     try:
-        return connection.execute(f"SELECT {values} FROM staged s LEFT JOIN {target.sql} t ON {same}").to_arrow_table()
+        return connection.sql(f"SELECT {values} FROM staged s LEFT JOIN {target.sql} t ON {same}").to_arrow_table()
     finally:
         connection.unregister("staged")
 
