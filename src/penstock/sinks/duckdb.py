@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import duckdb
 
@@ -29,6 +29,9 @@ _PROGRESS = f"""
 class DuckDBSettings(SinkSettings):
     type: Literal["duckdb"] = "duckdb"
     path: Path
+
+    def below(self, directory: Path) -> Self:
+        return self.model_copy(update={"path": directory / self.path})
 
 
 class DuckDBSink(Sink[DuckDBSettings]):

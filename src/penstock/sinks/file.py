@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from penstock.changes import ChangeBatch
 from penstock.errors import SinkRefused
@@ -28,6 +28,9 @@ _EVENT_FILE = re.compile(r"([0-9A-F]{16})-([0-9A-F]{16})\.jsonl")
 class FileSettings(EventSettings):
     type: Literal["file"] = "file"
     path: Path
+
+    def below(self, directory: Path) -> Self:
+        return self.model_copy(update={"path": directory / self.path})
 
 
 @dataclass(frozen=True)
