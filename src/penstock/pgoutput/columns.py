@@ -89,6 +89,7 @@ def _decode_changes(messages: _Messages) -> _Decoded:
     if not np.isin(op, (INSERT, UPDATE, DELETE, TRUNCATE)).all():
         raise messages.malformed("a message is not a change of a row")
     is_row = op != TRUNCATE
+    _check_truncates(messages, np.flatnonzero(~is_row))
     rows = np.flatnonzero(is_row)
     marker = messages.byte_at(messages.begin + 5)
     has_old = is_row & ((marker == OLD_KEY) | (marker == OLD_FULL))
@@ -113,7 +114,33 @@ def _decode_changes(messages: _Messages) -> _Decoded:
     new_columns = [_column(messages, new, index, count, unchanged) for index in range(len(new.starts))]
     old_columns = [_column(messages, old, index, count, None) for index in range(len(old.starts))]
     old_kind = np.where(has_old, marker, 0).astype(np.uint8)
+    _complete_keys(messages, new_columns, old_columns, has_old, unchanged)
     return op, new_columns, old_columns, old_kind, unchanged
+
+
+def _check_truncates(messages: _Messages, rows: Int64s) -> None:
+    """Truncate: T count(4) options(1), then an oid(4) for each table."""
+    begin = messages.begin[rows]
+    if not (messages.end[rows] - begin == 6 + 4 * messages.numbers.u32(begin + 1)).all():
+        raise messages.malformed("the length of a truncate does not add up")
+
+
+def _complete_keys(
+    messages: _Messages, new: list[pa.Array], old: list[pa.Array], has_old: Bools, unchanged: dict[int, Bools]
+) -> None:
+    """A key long enough for TOAST is not sent with the new row when it stays the same; Postgres sends the old key then.
+
+    Minor versions from before 2022 did not, so that nobody can know the row.
+    """
+    for index in messages.relation.key_indexes:
+        missing = unchanged.pop(index, None)
+        if missing is None:
+            continue
+        if (missing & ~has_old).any():
+            raise messages.malformed(
+                "an update does not say which row it is of; update Postgres to its last minor version"
+            )
+        new[index] = pc.if_else(pa.array(missing), old[index], new[index])
 
 
 def _locate(messages: _Messages, rows: Int64s, cursor: Int64s) -> _Tuples:
@@ -154,7 +181,10 @@ def _column(
         start, end, kind = _spread(messages, tuples.rows, start, end, kind)
     if unchanged is not None and (kind == _UNCHANGED).any():
         unchanged[index] = kind == _UNCHANGED
-    values = gather(messages.raw, start, end, pa.binary(), kind == _TEXT)
+    return _text(messages, gather(messages.raw, start, end, pa.binary(), kind == _TEXT), index)
+
+
+def _text(messages: _Messages, values: pa.BinaryArray, index: int) -> pa.StringArray:
     try:
         return values.cast(pa.string())  # checks that the bytes are UTF-8
     except pa.ArrowInvalid:
@@ -192,7 +222,7 @@ def _decode_logical_messages(messages: _Messages) -> _Decoded:
     prefix = gather(messages.raw, prefix_start, prefix_start + prefix_length, pa.binary())
     content = _bytea_text(gather(messages.raw, content_start, content_end, pa.binary()))
     nothing = [pa.nulls(count, pa.string())] * 2
-    return op, [prefix.cast(pa.string()), content], nothing, np.zeros(count, np.uint8), {}
+    return op, [_text(messages, prefix, 0), content], nothing, np.zeros(count, np.uint8), {}
 
 
 def _bytea_text(values: pa.BinaryArray) -> pa.StringArray:
