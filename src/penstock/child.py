@@ -10,7 +10,7 @@ import threading
 
 from penstock.error_policy import Verdict, policy_for
 from penstock.errors import PenstockError
-from penstock.logs import set_up_logging, show_error
+from penstock.logs import set_up_logging, show_error, show_fault
 from penstock.pipeline import Pipeline
 from penstock.supervision import TRY_AGAIN, Task
 
@@ -21,19 +21,17 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     threading.Thread(target=_die_with_parent, daemon=True).start()
+    sys.excepthook = show_fault
     set_up_logging(task.log_level, task.log_format, task.config.secrets())
     pipeline = Pipeline(task.config)
     try:
         if task.role == "capture":
             pipeline.capture(stop)
         else:
-            pipeline.deliver(stop, task.sinks, task.until)
+            pipeline.deliver(stop, task.sinks, task.until, task.available_now)
     except PenstockError as error:
-        if policy_for(error).verdict is Verdict.RETRY:
-            show_error(error)
-            return TRY_AGAIN
         show_error(error)
-        return 1
+        return TRY_AGAIN if policy_for(error).verdict is Verdict.RETRY else 1
     return 0
 
 

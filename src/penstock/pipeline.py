@@ -10,6 +10,7 @@ files under ``state_dir``, so they may run in one place or in two; ``run`` keeps
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,16 +19,22 @@ from typing import Any
 from penstock.capture import Capture
 from penstock.config.load import load_config
 from penstock.config.model import Config
-from penstock.errors import ConfigError
+from penstock.error_policy import policy_for
+from penstock.errors import ConfigError, PenstockError
 from penstock.lsn import LSN
 from penstock.postgres import catalog, subscription
 from penstock.postgres.connection import connect
+from penstock.postgres.preflight import Finding, check_source
 from penstock.postgres.publication import Reconciliation
 from penstock.postgres.subscription import Subscription
 from penstock.sinks.contract import Sink
 from penstock.sinks.registry import sink_class
 from penstock.state import PipelineState
-from penstock.supervision import Supervisor
+from penstock.supervision import Supervisor, repeated
+
+logger = logging.getLogger(__name__)
+
+RECONCILE_SECONDS = 30.0
 
 
 class Pipeline:
@@ -88,7 +95,41 @@ class Pipeline:
         self.reconcile()
         self.state.create()
         until = self._committed_now() if once else None
-        Supervisor(self.config, tuple(sinks), until).run(stop or threading.Event())
+        with repeated(self._keep_tables_in_step, RECONCILE_SECONDS, "reconcile"):
+            Supervisor(self.config, tuple(sinks), until).run(stop or threading.Event())
+
+    def run_delivery(self, once: bool = False, sinks: Sequence[str] = (), stop: threading.Event | None = None) -> None:
+        """``deliver`` in a child process that is kept alive. ``once``: until every sink holds all that the log has now."""
+        self.sinks(sinks)
+        Supervisor(self.config, tuple(sinks), None, roles=("deliver",), available_now=once).run(stop or threading.Event())
+
+    def check(self) -> list[Finding]:
+        """Everything that would fail, of the source and of the sinks. Changes nothing."""
+        source = self.config.source
+        findings = check_source(self._url, self.config.name, source.tables, source.publications)
+        return findings + [self._check_sink(sink) for sink in self.sinks()]
+
+    @staticmethod
+    def _check_sink(sink: Sink[Any]) -> Finding:
+        name = f"sink {sink.settings.name}"
+        try:
+            sink.check()
+        except PenstockError as error:
+            return Finding(name, False, str(error), policy_for(error).advice)
+        finally:
+            sink.close()
+        return Finding(name, True, f"Ready, {sink.guarantee}.")
+
+    def _keep_tables_in_step(self) -> None:
+        """New tables that match come in. One that lost its key moves: until then its updates fail, in the source."""
+        try:
+            changed = self.reconcile()
+        except PenstockError as error:
+            logger.warning("The publication could not be compared with the tables: %s", error)
+            return
+        for verb in ("added", "removed", "moved"):
+            if names := getattr(changed, verb, ()):
+                logger.info("Publication: %s %s.", verb, ", ".join(names))
 
     def _committed_now(self) -> LSN:
         with connect(self._url) as connection:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from penstock.errors import SinkUnavailable
 from penstock.lsn import LSN
@@ -54,6 +54,8 @@ class SinkState:
     changes_total: int = 0
     changes_per_second: float = 0.0
 
+
+_LOCK_TRIES = 10
 
 T = TypeVar("T", SourceState, CaptureState, SinkState)
 
@@ -102,14 +104,28 @@ class PipelineState:
         """One delivery per sink: a second one is refused. On a local disk only; elsewhere it is the operator's care."""
         with ExitStack() as held:
             for name in sinks if self.root.is_local else ():
-                lock = held.enter_context(Path(self._parts.path, f"sink-{name}.lock").open("w"))
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
+                lock = held.enter_context(self._lock_file(name).open("w"))
+                if not _locked(lock):
                     raise SinkUnavailable(
                         f'Another process delivers to sink "{name}".', "Stop it, or leave this sink to it."
-                    ) from None
+                    )
             yield
+
+    def delivering(self, sink: str) -> bool | None:
+        """Whether a process holds the sink's lock. None: nobody can tell, since the state is not on a local disk."""
+        if not self.root.is_local:
+            return None
+        try:
+            with self._lock_file(sink).open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
+
+    def _lock_file(self, sink: str) -> Path:
+        return Path(self._parts.path, f"sink-{sink}.lock")
 
     def _read(self, name: str, kind: type[T]) -> T | None:
         data = self._parts.read_json(f"{name}.json")
@@ -121,6 +137,17 @@ class PipelineState:
 
 def now() -> float:
     return time.time()
+
+
+def _locked(lock: IO[str]) -> bool:
+    """Tries for a moment: somebody may just be looking whether it is locked."""
+    for _ in range(_LOCK_TRIES):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(0.02)
+    return False
 
 
 _LSN_FIELDS = ("begin", "log_end", "position", "lsn")

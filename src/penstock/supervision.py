@@ -15,6 +15,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,14 +33,18 @@ _PATIENCE_SECONDS = 30.0
 _STABLE_SECONDS = 30.0
 
 
+Role = Literal["capture", "deliver"]
+
+
 @dataclass(frozen=True)
 class Task:
     """What a child does; travels through its standard input, so that no secret is in a command line or a file."""
 
-    role: Literal["capture", "deliver"]
+    role: Role
     config: Config
     sinks: tuple[str, ...] = ()
     until: LSN | None = None
+    available_now: bool = False
     log_level: int = logging.WARNING
     log_format: str = "text"
 
@@ -48,20 +54,28 @@ class ChildFailed(PenstockError):
 
 
 class Supervisor:
-    def __init__(self, config: Config, sinks: tuple[str, ...], until: LSN | None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        sinks: tuple[str, ...],
+        until: LSN | None,
+        roles: tuple[Role, ...] = ("capture", "deliver"),
+        available_now: bool = False,
+    ) -> None:
         level = logging.getLogger("penstock").getEffectiveLevel()
         log_format = os.environ.get("PENSTOCK_LOG_FORMAT", "text")
-        self._capture = _Child(Task("capture", config, log_level=level, log_format=log_format))
-        self._deliver = _Child(Task("deliver", config, sinks, until, level, log_format))
+        self._children = [
+            _Child(Task(role, config, sinks, until, available_now, level, log_format)) for role in roles
+        ]
 
     def run(self, stop: threading.Event) -> None:
         """Until ``stop``, until delivery has reached its goal, or until one of them gives up."""
-        children = (self._capture, self._deliver)
+        children = self._children
         try:
             while not stop.is_set():
                 for child in children:
                     child.keep_alive()
-                if self._deliver.succeeded:
+                if any(child.role == "deliver" and child.succeeded for child in children):
                     return
                 for child in children:
                     if child.gave_up:
@@ -135,3 +149,21 @@ class _Child:
             self._process.wait()
         assert self._process.stdin is not None
         self._process.stdin.close()
+
+
+@contextmanager
+def repeated(action: Callable[[], None], every: float, name: str) -> Iterator[None]:
+    """Meanwhile calls ``action`` every so many seconds, in a thread of its own."""
+    done = threading.Event()
+
+    def loop() -> None:
+        while not done.wait(every):
+            action()
+
+    thread = threading.Thread(target=loop, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join(1)  # not longer: it may wait for a lock in the source

@@ -1,0 +1,55 @@
+"""What every verb gets: the global options, and the pipeline of the file that it is given."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.config.load import load_config
+from penstock.logs import set_up_logging
+from penstock.pipeline import Pipeline
+
+
+class LogFormat(Enum):
+    text = "text"
+    json = "json"
+
+
+ConfigFile = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline's config file.", show_default=False)]
+SinkNames = Annotated[
+    list[str] | None, typer.Option("--sink", metavar="NAME", help="Only this sink. May be given more than once.")
+]
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """The global options."""
+
+    debug: bool = False
+    log_format: LogFormat = LogFormat.text
+
+    @property
+    def level(self) -> int:
+        return logging.DEBUG if self.debug else logging.INFO
+
+    def begin(self) -> None:
+        """Before a config is known, so that its mistakes can be told."""
+        os.environ["PENSTOCK_LOG_FORMAT"] = self.log_format.value  # for the processes that `run` starts
+        set_up_logging(self.level, self.log_format.value, dated=False)
+
+    def pipeline(self, file: Path, long_running: bool = False) -> Pipeline:
+        config = load_config(file)
+        set_up_logging(self.level, self.log_format.value, config.secrets(), dated=long_running)
+        return Pipeline(config)
+
+
+def invocation(context: typer.Context) -> Invocation:
+    found = context.find_object(Invocation)
+    assert found is not None, "the app's callback makes one"
+    return found

@@ -1,0 +1,96 @@
+"""``penstock``: parses the command line, shows results, and turns errors into exit codes. The work is the library's.
+
+Exit codes: 0 done, 1 failed while running, 2 bad usage or bad config.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from penstock import __version__
+from penstock.cli import log_verbs, look_verbs, pipeline_verbs
+from penstock.cli.invocation import Invocation, LogFormat
+from penstock.errors import ConfigError, PenstockError
+from penstock.logs import show_error, show_fault
+
+FAILED, BAD_USAGE = 1, 2
+
+app = typer.Typer(
+    name="penstock",
+    help="Every change committed in Postgres, delivered through Apache Spark to any number of sinks.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"penstock {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _global_options(
+    context: typer.Context,
+    debug: Annotated[bool, typer.Option("--debug", help="Say more, and show where errors come from.")] = False,
+    log_format: Annotated[LogFormat, typer.Option(help="How messages are written on standard error.")] = LogFormat.text,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and end.")
+    ] = False,
+) -> None:
+    context.obj = Invocation(debug, log_format)
+    context.obj.begin()
+
+
+@app.command()
+def demo(
+    seconds: Annotated[float, typer.Option(help="How long to stream live traffic.", min=0)] = 5,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the files where they are, to look at them.")] = False,
+) -> None:
+    """Show it all on this machine: boots a Postgres, streams live traffic into DuckDB, proves both are equal."""
+    from penstock.demo import run_demo
+
+    raise typer.Exit(run_demo(seconds, keep))
+
+
+app.command()(pipeline_verbs.init)
+app.command()(pipeline_verbs.destroy)
+app.command()(look_verbs.check)
+app.command()(pipeline_verbs.run)
+app.command()(pipeline_verbs.capture)
+app.command()(pipeline_verbs.deliver)
+app.command()(look_verbs.status)
+app.add_typer(log_verbs.app, name="log")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    sys.excepthook = show_fault
+    command = typer.main.get_command(app)
+    try:
+        command(args=_global_options_first(sys.argv[1:] if arguments is None else arguments), prog_name="penstock")
+    except PenstockError as error:
+        show_error(error)
+        sys.exit(BAD_USAGE if isinstance(error, ConfigError) else FAILED)
+
+
+def _global_options_first(arguments: Sequence[str]) -> list[str]:
+    """So that they may stand behind the verb as well."""
+    first: list[str] = []
+    rest: list[str] = []
+    waiting = iter(arguments)
+    for argument in waiting:
+        if argument == "--":
+            rest += [argument, *waiting]
+        elif argument == "--debug" or argument.startswith("--log-format="):
+            first.append(argument)
+        elif argument == "--log-format":
+            first += [argument, *(value for value in [next(waiting, None)] if value is not None)]
+        else:
+            rest.append(argument)
+    return first + rest

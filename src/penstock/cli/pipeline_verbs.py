@@ -1,0 +1,104 @@
+"""The verbs that do something: init, destroy, run, capture, deliver. Each is a method of ``Pipeline``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from penstock.cli.invocation import ConfigFile, SinkNames, invocation
+from penstock.cli.signals import stop_on_signals
+from penstock.cli.watching import watched
+from penstock.pipeline import Pipeline
+
+logger = logging.getLogger(__name__)
+
+
+def init(context: typer.Context, file: ConfigFile) -> None:
+    """Create the publication and the replication slot on the source. Doing it again changes nothing."""
+    with stop_on_signals():
+        made = invocation(context).pipeline(file).init()
+    if made.consistent_point is None:
+        logger.info('The subscription "%s" exists already, with slot "%s". Nothing to do.', made.name, made.slot)
+    else:
+        logger.info(
+            'Created the subscription "%s" with slot "%s" at %s: every change committed from now on is captured.',
+            made.name, made.slot, made.consistent_point,
+        )  # fmt: skip
+
+
+def destroy(context: typer.Context, file: ConfigFile) -> None:
+    """Remove all that Penstock made on the source, and this pipeline's state. Sinks keep what they have."""
+    with stop_on_signals():
+        removed = invocation(context).pipeline(file).destroy()
+    for what in removed:
+        logger.info("Removed %s.", what)
+    if not removed:
+        logger.info("There was nothing to remove.")
+
+
+def run(
+    context: typer.Context,
+    file: ConfigFile,
+    once: Annotated[
+        bool, typer.Option("--once", help="End when every sink holds all that was committed before the start.")
+    ] = False,
+    sink: SinkNames = None,
+) -> None:
+    """Capture and deliver, until stopped."""
+    pipeline = invocation(context).pipeline(file, long_running=True)
+    names = sink or []
+    pipeline.sinks(names)
+    with stop_on_signals() as stop:
+        made = pipeline.init()
+        if made.consistent_point is not None:
+            logger.info('Created the subscription "%s" with slot "%s".', made.name, made.slot)
+        stop.heeded()
+        before = _delivered(pipeline)
+        with watched(pipeline, names):
+            pipeline.run(once, names, stop)
+    _say_what_was_delivered(pipeline, names, before, once)
+
+
+def capture(context: typer.Context, file: ConfigFile) -> None:
+    """Capture alone: from the source into the change log, until stopped."""
+    pipeline = invocation(context).pipeline(file, long_running=True)
+    with stop_on_signals() as stop:
+        stop.heeded()
+        pipeline.capture(stop)
+    logger.info("Stopped.")
+
+
+def deliver(
+    context: typer.Context,
+    file: ConfigFile,
+    once: Annotated[bool, typer.Option("--once", help="End when every sink holds all that the log has now.")] = False,
+    sink: SinkNames = None,
+) -> None:
+    """Deliver alone: from the change log to the sinks, until stopped."""
+    pipeline = invocation(context).pipeline(file, long_running=True)
+    names = sink or []
+    pipeline.sinks(names)
+    with stop_on_signals() as stop:
+        stop.heeded()
+        before = _delivered(pipeline)
+        with watched(pipeline, names):
+            pipeline.run_delivery(once, names, stop)
+    _say_what_was_delivered(pipeline, names, before, once)
+
+
+def _delivered(pipeline: Pipeline) -> dict[str, int]:
+    """Changes by sink, over all runs so far."""
+    known = {sink.name: pipeline.state.sink(sink.name) for sink in pipeline.config.sinks}
+    return {name: state.changes_total if state else 0 for name, state in known.items()}
+
+
+def _say_what_was_delivered(pipeline: Pipeline, names: Sequence[str], before: dict[str, int], once: bool) -> None:
+    for name, total in _delivered(pipeline).items():
+        if not names or name in names:
+            known = pipeline.state.sink(name)
+            upto = f", up to {known.lsn}" if known and known.lsn else ""
+            logger.info('Sink "%s": %d changes delivered%s.', name, max(0, total - before[name]), upto)
+    logger.info("Done." if once else "Stopped.")

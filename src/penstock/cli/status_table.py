@@ -1,0 +1,77 @@
+"""A pipeline's status for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from penstock.status import LogStatus, SinkStatus, SourceStatus, Status, TableStatus
+
+_COLOURS = {"running": "green", "starting": "yellow", "retrying": "yellow", "failed": "red"}
+
+
+def show_status(status: Status, console: Console) -> None:
+    console.print(Text.assemble((status.name, "bold"), "  ", _verdict(status)))
+    console.print(Group(source_line(status.source), log_line(status.log), sinks_table(status.sinks)))
+    if status.tables:
+        console.print(_tables_line(status.tables))
+
+
+def _verdict(status: Status) -> tuple[str, str]:
+    return ("healthy", "green") if status.healthy else ("not healthy", "red")
+
+
+def source_line(source: SourceStatus) -> Text:
+    parts = [f"slot {source.slot}" if source.slot else "no slot"]
+    if source.current_lsn is not None:
+        parts.append(f"WAL at {source.current_lsn}")
+    if source.confirmed_lsn is not None:
+        parts.append(f"confirmed {source.confirmed_lsn}")
+    if source.retained_bytes is not None:
+        parts.append(f"{size(source.retained_bytes)} retained ({source.wal_status})")
+        parts.append("being read" if source.active else "not being read")
+    line = Text(f"source  {', '.join(parts)}")
+    return _with_error(line, source.error)
+
+
+def log_line(log: LogStatus) -> Text:
+    extent = f", {log.start_lsn} to {log.end_lsn}" if log.end_lsn is not None else ""
+    return _with_error(Text(f"log     {log.segments} segments, {size(log.bytes)}{extent}"), log.error)
+
+
+def sinks_table(sinks: Sequence[SinkStatus]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("sink", "type", "state", "position"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("lag", "", "changes", "changes/s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("error", overflow="fold")
+    for sink in sinks:
+        table.add_row(
+            Text(sink.name), sink.type, Text(sink.state, _COLOURS.get(sink.state, "")), str(sink.lsn or "-"),
+            "-" if sink.lag_bytes is None else size(sink.lag_bytes),
+            "-" if sink.lag_seconds is None else f"{sink.lag_seconds:,.1f} s",
+            f"{sink.changes_total:,}", f"{sink.changes_per_second:,.0f}", Text(sink.error or "", "red"),
+        )  # fmt: skip
+    return table
+
+
+def _tables_line(tables: Sequence[TableStatus]) -> Text:
+    names = sorted({f"{table.schema}.{table.table}" for table in tables})
+    return Text(f"tables  {len(names)} streaming: {', '.join(names[:10])}{', …' if len(names) > 10 else ''}")
+
+
+def _with_error(line: Text, error: str | None) -> Text:
+    return Text.assemble(line, "\n        ", (error, "red")) if error else line
+
+
+def size(count: float) -> str:
+    """1536 is ``1.5 KiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
