@@ -177,8 +177,9 @@ def _fill_unchanged(
         if len(wanted) == 0:
             continue
         source = _latest_with_value(events, ~missing & ~events.is_delete)[survivors[wanted]]
-        lost = source < 0
-        for place in np.flatnonzero(lost & _began_elsewhere(events, survivors[wanted])):
+        moved_in = _latest_with_value(events, events.from_other_key)[survivors[wanted]]
+        source[source < moved_in] = -1  # that value was of another row, which had the key before
+        for place in np.flatnonzero((source < 0) & (moved_in >= 0)):
             source[place], origin = _trace(events, int(survivors[wanted[place]]), missing)
             if source[place] < 0:
                 kept_event[wanted[place]] = origin
@@ -198,11 +199,6 @@ def _latest_with_value(events: _Events, has_value: Bools) -> Int64s:
     place = np.where(has_value, np.arange(len(has_value)), -1)
     latest = np.maximum.accumulate(place)
     return np.where(latest >= events.first[events.group], latest, -1)
-
-
-def _began_elsewhere(events: _Events, at: Int64s) -> Bools:
-    """Whether the row at this event came from another key within the batch."""
-    return _latest_with_value(events, events.from_other_key)[at] >= 0
 
 
 def _trace(events: _Events, at: int, missing: Bools) -> tuple[int, int]:

@@ -109,12 +109,12 @@ def test_a_message_with_more_bytes_than_it_says_is_a_decode_error(name: str) -> 
 
 
 def test_a_name_that_is_not_utf8_is_a_decode_error() -> None:
-    with pytest.raises(DecodeError, match="Type message .* not UTF-8"):
+    with pytest.raises(DecodeError, match=r"Type message .* not UTF-8"):
         parse(MESSAGES["Type"].replace(b"mood", b"mo\xffd"))
 
 
 def test_a_count_of_billions_is_refused_without_reading_them() -> None:
-    with pytest.raises(DecodeError, match="Truncate .* too early"):
+    with pytest.raises(DecodeError, match=r"Truncate .* too early"):
         parse(b"T" + struct.pack("!IB", 0xFFFFFFFF, 0))
 
 
