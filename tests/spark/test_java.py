@@ -14,14 +14,24 @@ SPARKS_ARGUMENT = "--add-modules=jdk.incubator.vector"
 
 
 def an_installed_java(home: Path, version: str) -> Path:
-    """Answers as a Java of that version does, like the ones of distributions through a link elsewhere."""
+    """Answers as a Java of that version does, like the ones of distributions through a link elsewhere.
+
+    After that it says with which arguments it was started.
+    """
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(
         f"#!/bin/sh\nprintf '    java.home = {home}\\n    java.specification.version = {version}\\n' >&2\n"
+        'printf "[%s]" "$@"\n'
     )
     program.chmod(0o755)
     return program
+
+
+def started_by(java_home: str, *arguments: str) -> tuple[str, str]:
+    """The real home of the Java that this JAVA_HOME starts, and the arguments that reach it."""
+    answer = subprocess.run([Path(java_home) / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
+    return answer.stderr.split("java.home = ")[1].splitlines()[0], answer.stdout
 
 
 @pytest.fixture(autouse=True)
@@ -35,13 +45,28 @@ def _no_java_on_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 def test_java_home_is_taken_when_it_is_new_enough(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     an_installed_java(tmp_path / "jdk", "21")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
-    assert java.java_home() == str(tmp_path / "jdk")
+    assert started_by(java.java_home())[0] == str(tmp_path / "jdk")
+
+
+def test_an_installed_java_is_not_asked_for_the_module_that_it_would_warn_of(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    an_installed_java(tmp_path / "jdk", "21")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    assert started_by(java.java_home(), "-a b", SPARKS_ARGUMENT, "-c")[1] == "[-a b][-c]"
+
+
+def test_the_home_that_was_given_out_leads_to_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    an_installed_java(tmp_path / "jdk", "21")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    monkeypatch.setenv("JAVA_HOME", java.java_home())
+    assert java.java_home() == os.environ["JAVA_HOME"]
 
 
 def test_the_java_on_the_path_is_taken_by_its_real_home(tmp_path: Path) -> None:
     program = an_installed_java(tmp_path / "jdk", "17")
     (tmp_path / "path" / "java").symlink_to(program)
-    assert java.java_home() == str(tmp_path / "jdk")
+    assert started_by(java.java_home())[0] == str(tmp_path / "jdk")
 
 
 def test_an_old_java_home_gives_way_to_a_newer_java_on_the_path(
@@ -50,7 +75,7 @@ def test_an_old_java_home_gives_way_to_a_newer_java_on_the_path(
     an_installed_java(tmp_path / "old", "1.8")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
     (tmp_path / "path" / "java").symlink_to(an_installed_java(tmp_path / "new", "25"))
-    assert java.java_home() == str(tmp_path / "new")
+    assert started_by(java.java_home())[0] == str(tmp_path / "new")
 
 
 def test_without_java_on_the_machine_the_wheels_runs_what_sparks_launcher_asks(tmp_path: Path) -> None:

@@ -1,6 +1,13 @@
 import typer
+
 app = typer.Typer()
+
+
 @app.command()
-def show(): pass
+def show():
+    pass
+
+
 @app.command()
-def query(): pass
+def query():
+    pass

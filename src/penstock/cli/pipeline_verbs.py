@@ -59,7 +59,8 @@ def run(
         before = _delivered(pipeline)
         with watched(pipeline, names):
             pipeline.run(once, names, stop)
-    _say_what_was_delivered(pipeline, names, before, once)
+    _say_what_was_delivered(pipeline, names, before)
+    logger.info("Stopped." if stop.is_set() else "Done.")
 
 
 def capture(context: typer.Context, file: ConfigFile) -> None:
@@ -86,7 +87,8 @@ def deliver(
         before = _delivered(pipeline)
         with watched(pipeline, names):
             pipeline.run_delivery(once, names, stop)
-    _say_what_was_delivered(pipeline, names, before, once)
+    _say_what_was_delivered(pipeline, names, before)
+    logger.info("Stopped." if stop.is_set() else "Done.")
 
 
 def _delivered(pipeline: Pipeline) -> dict[str, int]:
@@ -95,10 +97,9 @@ def _delivered(pipeline: Pipeline) -> dict[str, int]:
     return {name: state.changes_total if state else 0 for name, state in known.items()}
 
 
-def _say_what_was_delivered(pipeline: Pipeline, names: Sequence[str], before: dict[str, int], once: bool) -> None:
+def _say_what_was_delivered(pipeline: Pipeline, names: Sequence[str], before: dict[str, int]) -> None:
     for name, total in _delivered(pipeline).items():
         if not names or name in names:
             known = pipeline.state.sink(name)
             upto = f", up to {known.lsn}" if known and known.lsn else ""
             logger.info('Sink "%s": %d changes delivered%s.', name, max(0, total - before[name]), upto)
-    logger.info("Done." if once else "Stopped.")

@@ -1,4 +1,6 @@
 from contextlib import contextmanager
+
+
 @contextmanager
-def watched(p,n):
+def watched(p, n):
     yield

@@ -60,7 +60,8 @@ class Deliveries:
         sink.next_advance = time.monotonic() + _ADVANCE_SECONDS
         captured, position = self._state.capture(), sink.delivery.position
         nothing_yet = captured is not None and position is None and captured.log_end == captured.begin
-        if captured is not None and (nothing_yet or (position is not None and position >= captured.log_end)):
+        holds_the_log = nothing_yet or (captured is not None and position is not None and position >= captured.log_end)
+        if captured is not None and holds_the_log and sink.started:
             sink.guarded(lambda: sink.delivery.advance(captured.position))
         if until is not None and (sink.delivery.position or ZERO) >= until:
             sink.done = True
@@ -78,6 +79,11 @@ class _Running:
         self._backoff = Backoff()
         self._next_try = 0.0
         self._begun_with = delivery.position
+
+    @property
+    def started(self) -> bool:
+        """The sink is prepared and its query runs."""
+        return self._query is not None
 
     @property
     def ended(self) -> bool:

@@ -183,9 +183,9 @@ class SinkDelivery:
         """Moves the position of a sink that holds all of the log over WAL in which there was nothing for us."""
         with self._lock:
             position = self.known.lsn
-            if position is None or position >= to:
+            if position is not None and position >= to:
                 return
-            self._sink.commit(Batch(-1, position, to, self._state.staging_uri(self._name)), [])
+            self._sink.commit(Batch(-1, position or ZERO, to, self._state.staging_uri(self._name)), [])
             self._note(replace(self.known, lsn=to, updated_at=now(), changes_per_second=0.0))
 
     def diagnose(self, failure: PySparkException) -> PenstockError:

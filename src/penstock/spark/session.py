@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
@@ -15,6 +16,8 @@ from penstock.spark.java import java_home
 from penstock.spark.source import ChangeSource
 
 logger = logging.getLogger(__name__)
+
+_LOG4J = Path(__file__).with_name("log4j2.properties")
 
 # A micro-batch of ours is a handful of work units: planning, code generation and bookkeeping would cost more than it.
 _DEFAULTS: Mapping[str, str] = {
@@ -34,24 +37,34 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.python.worker.reuse": "true",
     "spark.driver.memory": "1g",
     "spark.scheduler.mode": "FAIR",  # sinks share the executors; a slow one does not hold up the others
-    "spark.log.level": "ERROR",
-    "spark.driver.extraJavaOptions": "-Dlog4j2.level=error -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto",
 }
+_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
+_JVM_OPTIONS = "spark.driver.extraJavaOptions"
 _LOCAL: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
 def open_session(settings: SparkSettings) -> SparkSession:
     """A session with our data source registered. What the user's ``spark.conf`` says wins."""
-    os.environ.setdefault("JAVA_HOME", java_home())
+    os.environ["JAVA_HOME"] = java_home()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    local = _LOCAL if settings.master.startswith("local") else {}
+    local: Mapping[str, str] = {}
+    if settings.master.startswith("local"):
+        local = _LOCAL
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Spark looks for another address, and says so
+    jvm_options = f"{_logging_options()} {settings.conf.get(_JVM_OPTIONS, _JVM)}"
     builder = SparkSession.builder.master(settings.master)
-    for key, value in {**_DEFAULTS, **local, **settings.conf}.items():
+    for key, value in {**_DEFAULTS, **local, **settings.conf, _JVM_OPTIONS: jvm_options}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.dataSource.register(ChangeSource)
     return session
+
+
+def _logging_options() -> str:
+    """Set before the JVM starts: most of the noise comes before a session is there to be told a level."""
+    level = "warn" if logger.isEnabledFor(logging.DEBUG) else "error"
+    return f'"-Dlog4j2.configurationFile={_LOG4J.as_uri()}" -Dpenstock.spark.level={level}'
 
 
 def close_session(session: SparkSession) -> None:
