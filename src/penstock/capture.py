@@ -19,6 +19,7 @@ from penstock.config.model import Config
 from penstock.error_policy import Verdict, policy_for
 from penstock.errors import PenstockError, SlotLost
 from penstock.lsn import LSN
+from penstock.memory import return_large_buffers
 from penstock.postgres import catalog, subscription
 from penstock.postgres.connection import connect
 from penstock.postgres.describe import RelationDescriber
@@ -32,6 +33,8 @@ from penstock.state import CaptureState, PipelineState, SourceState, now
 logger = logging.getLogger(__name__)
 
 _RECEIVE_BYTES = 1 << 20  # between two looks at the clock
+_HAND_OVER_BYTES = 2 << 20  # to the writer, if it is idle
+_MOST_WAITING_BYTES = 8 << 20  # while the writer is busy; then we stop reading for a moment
 _HOUSEKEEPING_SECONDS = 1.0
 _BEHIND_LINGER = 5  # while the server has more for us than we can take, larger segments serve everyone better
 
@@ -46,6 +49,7 @@ class Capture:
         self._log = ChangeLog(self._state.log_uri)
 
     def run(self) -> None:
+        return_large_buffers()
         self._state.create()
         backoff = Backoff()
         while not self._stop.is_set():
@@ -137,22 +141,23 @@ class _Session:
     def _read(self) -> None:
         chunks: list[Chunk] = []
         messages: list[bytes] = []
-        size, last_cut, next_house = 0, 0.0, 0.0
-        linger, most = self._config.log.linger, self._config.log.segment_bytes
+        size, last_flush, next_house = 0, 0.0, 0.0
+        linger = self._config.log.linger
         while not self._stop.is_set():
-            full = size >= most
+            full = size >= _MOST_WAITING_BYTES
             received = 0 if full or not self._has_room() else self._stream.receive(messages, _RECEIVE_BYTES)
             clock = time.monotonic()
             if messages:
                 chunks.append(chunk(messages))
                 messages.clear()
                 size += received
-            age = clock - last_cut
+            waiting = bool(chunks) or self._writer.unflushed
             behind = received >= _RECEIVE_BYTES
-            due = bool(chunks) and age >= (linger * _BEHIND_LINGER if behind else linger)
-            if (full or due) and self._writer.idle:
-                self._writer.hand_over(chunks)
-                chunks, size, last_cut = [], 0, clock
+            flush = waiting and clock - last_flush >= (linger * _BEHIND_LINGER if behind else linger)
+            if (flush or size >= _HAND_OVER_BYTES) and self._writer.idle:
+                self._writer.hand_over(chunks, flush)
+                chunks, size = [], 0
+                last_flush = clock if flush else last_flush
                 self._connected()
             elif full:
                 self._writer.wait_idle(0.1)
@@ -160,7 +165,8 @@ class _Session:
                 self._keep_house(pending=bool(chunks))
                 next_house = clock + _HOUSEKEEPING_SECONDS
             if received == 0 and not full:
-                self._stream.wait(min(max(linger - age, 0.001) if chunks else 1.0, next_house - clock, 0.2))
+                until_flush = max(linger - (clock - last_flush), 0.001) if waiting else 1.0
+                self._stream.wait(min(until_flush, next_house - clock, 0.2))
 
     def _has_room(self) -> bool:
         most = self._config.log.max_bytes
@@ -174,7 +180,7 @@ class _Session:
 
     def _keep_house(self, pending: bool = False) -> None:
         """Positions, confirmation, retention. About once a second."""
-        idle = not pending and self._writer.idle and not self._writer.in_transaction
+        idle = not (pending or self._writer.unflushed or self._writer.in_transaction) and self._writer.idle
         log_end = self._writer.durable
         reached = max(self._writer.seen, self._stream.server_end) if idle else log_end
         if reached > self._position:

@@ -40,7 +40,7 @@ class _Reader:
         self._log = log
         self._open: dict[str, SegmentFile] = {}
 
-    def rows(self, unit: WorkUnit) -> tuple[Relation, pa.RecordBatch, bool]:
+    def rows(self, unit: WorkUnit) -> tuple[Relation, list[pa.RecordBatch], bool]:
         name = SegmentName.parse(unit.segment)
         if name is None:
             raise LogCorrupt(f"{unit.segment} is not the name of a segment.")
@@ -55,15 +55,13 @@ def _decoded(reader: _Reader, units: Sequence[WorkUnit], after: LSN) -> Iterator
     pending: list[pa.RecordBatch] = []
     relation: Relation | None = None
     for unit in units:
-        described, rows, _ = reader.rows(unit)
+        described, batches, _ = reader.rows(unit)
         if pending and (described != relation or sum(batch.nbytes for batch in pending) >= CHUNK_BYTES):
             assert relation is not None
             yield from _decode(relation, pending)
             pending = []
         relation = described
-        rows = _from(rows, after)
-        if rows.num_rows:
-            pending.append(rows)
+        pending += [rows for batch in batches if (rows := _from(batch, after)).num_rows]
     if pending and relation is not None:
         yield from _decode(relation, pending)
 
@@ -83,7 +81,7 @@ def _from(rows: pa.RecordBatch, after: LSN) -> pa.RecordBatch:
 def _linked(reader: _Reader, units: Sequence[WorkUnit]) -> UInt64s:
     found = [np.empty(0, np.uint64)]
     for unit in units:
-        relation, rows, inserts_only = reader.rows(unit)
+        relation, batches, inserts_only = reader.rows(unit)
         if not inserts_only:
-            found.append(linked_keys(decode(relation, rows)))
+            found += [linked_keys(decode(relation, batch)) for batch in batches]
     return np.unique(np.concatenate(found))

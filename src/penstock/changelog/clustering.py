@@ -1,51 +1,37 @@
 """From the stream of messages to segments: whole transactions, clustered by relation, one definition per table.
 
-Works on runs of some ten thousand messages at once, as NumPy vectors; only Relation, Type and Truncate messages, which
-are rare, are looked at one by one.
+Works on runs of some ten thousand messages at once, as NumPy vectors (``runs.py``); only Relation, Type and Truncate
+messages, which are rare, are looked at one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.changelog.segment import ROWS, SegmentContent, SegmentName
-from penstock.changes import MESSAGES, Bools, Int64s, Relation, UInt8s
+from penstock.changelog.runs import Chunk, OpenTransaction, Rows, Run, chunk
+from penstock.changelog.segment import SegmentContent, SegmentName
+from penstock.changes import MESSAGES, Relation
 from penstock.errors import DecodeError
 from penstock.lsn import LSN
 from penstock.pgoutput import messages as pgoutput
-from penstock.pgoutput.gather import BigEndian, gather
 
-HEADER = 25  # XLogData: w, start LSN, end LSN, clock; then pgoutput's message
-OWN_PREFIX = b"penstock\0"  # of pg_logical_emit_message: our heartbeats and marks, never delivered
-_MOST_PAYLOAD = 1 << 30  # of one record batch: its offsets are 32-bit
+__all__ = ["Chunk", "Clusterer", "chunk"]
 
-Chunk = tuple[bytes, Int64s]  # messages laid end to end, each with its header, and their lengths
+_CARRY_BYTES = 4 << 20  # of a begun transaction: kept as it is until its end comes
 
 DescribeRelation = Callable[[pgoutput.RelationMessage, dict[int, pgoutput.TypeMessage]], Relation]
 
 
-@dataclass
-class _OpenTransaction:
-    """The transaction that the last run ended in."""
-
-    commit_lsn: int = 0
-    xid: int = 0
-    commit_time: int = 0
-    rows: int = 0  # already in partial segments
-    parts: int = 0
-
-
-def chunk(messages: list[bytes]) -> Chunk:
-    """Packs messages, so that no object per message is kept."""
-    return b"".join(messages), np.fromiter(map(len, messages), np.int64, len(messages))
-
-
 class Clusterer:
-    """Stateful: give it every message in order. ``position`` is the end of the last transaction that it gave out."""
+    """Stateful: give it every message in order, and it gives out segments.
+
+    Rows gather in ``_gathered`` until a segment is cut: at ``segment_bytes``, before a schema change, or when asked to
+    flush. What has gathered is either whole transactions or, of one larger than a segment, a part.
+    """
 
     def __init__(self, position: LSN, describe: DescribeRelation, segment_bytes: int) -> None:
         self.position = position  # end of the last complete segment: the next one's start
@@ -55,32 +41,50 @@ class Clusterer:
         self._relations: dict[int, tuple[bytes, Relation]] = {}
         self._types: dict[int, pgoutput.TypeMessage] = {}
         self._carry: list[Chunk] = []
-        self._open = _OpenTransaction()
+        self._open = OpenTransaction()
+        self._gathered: dict[int, list[pa.RecordBatch]] = defaultdict(list)
+        self._gathered_bytes = 0
+        self._gathered_is_part = False  # of a transaction whose end has not come
+        self._last_commit_time = 0
+        self._parts = 0  # partial segments given out since the last complete one
         self._schema_change = True  # after a start nobody knows which definitions came before
 
     @property
     def in_transaction(self) -> bool:
-        return bool(self._carry) or self._open.parts > 0
+        return bool(self._carry) or self._gathered_is_part or self._parts > 0
 
-    def add(self, received: list[Chunk]) -> Iterator[SegmentContent]:
-        """The segments that became complete with these messages. Empties ``received``: memory is for one copy."""
-        run = _Run(self._carry + received)
-        self._carry = []
+    @property
+    def unflushed(self) -> bool:
+        """Whole transactions that wait for more company."""
+        return bool(self._gathered) and not self._gathered_is_part
+
+    def add(self, received: list[Chunk], flush: bool = True) -> Iterator[SegmentContent]:
+        """The segments that are cut with these messages. Empties ``received``: memory is for one copy."""
+        chunks, self._carry = self._carry + received, []
         received.clear()
+        if chunks:
+            run = Run(chunks)
+            chunks.clear()
+            yield from self._take_in(run)
+        if flush and not self._gathered_is_part:
+            yield from self._cut_complete()
+
+    def _take_in(self, run: Run) -> Iterator[SegmentContent]:
         done = 0
-        for cut in self._schema_changes(run):
-            yield from self._emit(run, done, cut, split=True)
-            self._schema_change, done = True, cut
-            self._adopt(run, cut)
+        for change in self._schema_changes(run):
+            yield from self._gather(run, done, change)
+            yield from self._cut()
+            self._schema_change, done = True, change
+            self._adopt(run, change)
         ended = run.last_end(done)
-        yield from self._emit(run, done, ended, split=False)
+        yield from self._gather_complete(run, done, ended)
         rest = int(run.offsets[-1] - run.offsets[ended])
-        if rest >= self._segment_bytes:
-            yield from self._emit(run, ended, len(run), split=True)
+        if rest >= min(_CARRY_BYTES, self._segment_bytes) or (rest and self._gathered_is_part):
+            yield from self._gather_part(run, ended, len(run))
         elif rest:
             self._carry = [run.rest(ended)]
 
-    def _schema_changes(self, run: _Run) -> Iterator[int]:
+    def _schema_changes(self, run: Run) -> Iterator[int]:
         """Where a known table's definition changes; adopts first definitions on the way."""
         for index in np.flatnonzero((run.kinds == pgoutput.RELATION) | (run.kinds == pgoutput.TYPE)).tolist():
             payload = run.payload(index)
@@ -91,56 +95,76 @@ class Clusterer:
                 continue
             known = self._relations.get(int.from_bytes(payload[1:5]))
             if known is None:
-                self._adopt(run, int(index))
+                self._adopt(run, index)
             elif known[0] != payload:
-                yield int(index)
+                yield index
 
-    def _adopt(self, run: _Run, index: int) -> None:
+    def _adopt(self, run: Run, index: int) -> None:
         payload = run.payload(index)
         message = pgoutput.parse(payload)
         assert isinstance(message, pgoutput.RelationMessage)
         self._relations[message.oid] = (payload, self._describe(message, self._types))
 
-    def _emit(self, run: _Run, first: int, last: int, split: bool) -> Iterator[SegmentContent]:
-        """Messages first to last as segments: the whole transactions and, if ``split``, the begun one as a part."""
-        ended = run.last_end(first, last) if split else last
-        if ended > first:
-            yield from self._complete(run, first, ended)
-        if split and last > ended:
-            yield from self._partial(run, ended, last)
+    def _gather(self, run: Run, first: int, last: int) -> Iterator[SegmentContent]:
+        ended = run.last_end(first, last)
+        yield from self._gather_complete(run, first, ended)
+        yield from self._gather_part(run, ended, last)
 
-    def _complete(self, run: _Run, first: int, last: int) -> Iterator[SegmentContent]:
-        rows = self._rows(run, first, last)
+    def _gather_complete(self, run: Run, first: int, last: int) -> Iterator[SegmentContent]:
+        """Messages up to the end of a transaction."""
+        if last <= first:
+            return
+        self._keep(Rows(run, first, last, self._open))
         self.seen = LSN(run.end_lsn(last - 1))
-        had_parts = self._open.parts
-        self._open = _OpenTransaction()
-        if rows.count or had_parts:
-            name = SegmentName(self.position, self.seen, had_parts, True, self._take_schema_change())
-            self.position = self.seen
-            yield self._content(name, rows)
+        self._open = OpenTransaction()
+        self._gathered_is_part = False
+        if self._gathered_bytes >= self._segment_bytes:
+            yield from self._cut_complete()
 
-    def _partial(self, run: _Run, first: int, last: int) -> Iterator[SegmentContent]:
-        rows = self._rows(run, first, last)
-        begun = _OpenTransaction(
-            int(rows.begun[0]), int(rows.begun[1]), int(rows.begun[2]),
-            self._open.rows + rows.in_last_transaction, self._open.parts,
-        )  # fmt: skip
-        if rows.count:
-            name = SegmentName(self.position, LSN(begun.commit_lsn), begun.parts, False, self._take_schema_change())
-            begun.parts += 1
-            yield self._content(name, rows)
-        self._open = begun
+    def _gather_part(self, run: Run, first: int, last: int) -> Iterator[SegmentContent]:
+        """Messages of a transaction that goes on. They do not share a segment with whole transactions before them."""
+        if last <= first:
+            return
+        if not self._gathered_is_part:
+            yield from self._cut_complete()
+        rows = Rows(run, first, last, self._open)
+        self._keep(rows)
+        self._open = OpenTransaction(*rows.begun, self._open.rows + rows.in_last_transaction)
+        self._gathered_is_part = True
+        if self._gathered_bytes >= self._segment_bytes:
+            yield from self._cut_part()
+
+    def _keep(self, rows: Rows) -> None:
+        for oid, batch in rows.by_relation():
+            self._gathered[oid].append(batch)
+            self._gathered_bytes += batch.nbytes
+        self._last_commit_time = rows.last_commit_time
+
+    def _cut(self) -> Iterator[SegmentContent]:
+        yield from self._cut_part() if self._gathered_is_part else self._cut_complete()
+
+    def _cut_complete(self) -> Iterator[SegmentContent]:
+        if self._gathered or self._parts:
+            name = SegmentName(self.position, self.seen, self._parts, True, self._take_schema_change())
+            self.position, self._parts = self.seen, 0
+            yield self._content(name)
+
+    def _cut_part(self) -> Iterator[SegmentContent]:
+        if self._gathered:
+            commit = LSN(self._open.commit_lsn)
+            name = SegmentName(self.position, commit, self._parts, False, self._take_schema_change())
+            self._parts += 1
+            yield self._content(name)
 
     def _take_schema_change(self) -> bool:
         taken, self._schema_change = self._schema_change, False
         return taken
 
-    def _rows(self, run: _Run, first: int, last: int) -> _Rows:
-        return _Rows(run, first, last, self._open)
-
-    def _content(self, name: SegmentName, rows: _Rows) -> SegmentContent:
-        relations = [(self._relation(oid), batch) for oid, batch in rows.by_relation()]
-        return SegmentContent(name, relations, rows.last_commit_time)
+    def _content(self, name: SegmentName) -> SegmentContent:
+        gathered = self._gathered
+        self._gathered, self._gathered_bytes = defaultdict(list), 0
+        relations = [(self._relation(oid), batches) for oid, batches in sorted(gathered.items())]
+        return SegmentContent(name, relations, self._last_commit_time)
 
     def _relation(self, oid: int) -> Relation:
         if oid == MESSAGES.oid:
@@ -148,143 +172,3 @@ class Clusterer:
         if oid not in self._relations:
             raise DecodeError(f"Postgres sent a change of relation {oid} without having described it.")
         return self._relations[oid][1]
-
-
-class _Run:
-    """Messages laid end to end, with vectors over them."""
-
-    def __init__(self, chunks: list[Chunk]) -> None:
-        self._bytes = b"".join([data for data, _ in chunks]) if len(chunks) > 1 else chunks[0][0]
-        self.raw = pa.py_buffer(self._bytes)
-        self.data: UInt8s = np.frombuffer(self._bytes, np.uint8)
-        lengths = np.concatenate([lengths for _, lengths in chunks])
-        self.offsets: Int64s = np.zeros(len(lengths) + 1, np.int64)
-        np.cumsum(lengths, out=self.offsets[1:])
-        self.begins = self.offsets[:-1] + HEADER
-        self.kinds: UInt8s = self.data[self.begins]
-        self.numbers = BigEndian(self.data)
-        known = np.frombuffer(pgoutput.KINDS, np.uint8)
-        if not np.isin(self.kinds, known).all():
-            unknown = self.kinds[~np.isin(self.kinds, known)][0]
-            raise DecodeError(f"Postgres sent a message of unknown kind {chr(unknown)!r}.")
-        self._ends = np.flatnonzero((self.kinds == pgoutput.COMMIT) | self._standalone()) + 1
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def _standalone(self) -> Bools:
-        """Logical messages outside any transaction."""
-        mask: Bools = self.kinds == pgoutput.MESSAGE
-        places = np.flatnonzero(mask)
-        if len(places):
-            mask[places] = (self.data[self.begins[places] + 1] & 1) == 0
-        return mask
-
-    def payload(self, index: int) -> bytes:
-        return self._bytes[self.begins[index] : self.offsets[index + 1]]
-
-    def rest(self, first: int) -> Chunk:
-        return self._bytes[self.offsets[first] :], np.diff(self.offsets[first:])
-
-    def last_end(self, first: int, last: int | None = None) -> int:
-        """One past the last message before ``last`` that ends a transaction; ``first`` if there is none."""
-        place = np.searchsorted(self._ends, len(self) if last is None else last, "right")
-        return max(int(self._ends[place - 1]), first) if place else first
-
-    def end_lsn(self, index: int) -> int:
-        """The end of the transaction whose last message this is."""
-        payload = self.payload(index)
-        message = pgoutput.parse(payload)
-        if isinstance(message, pgoutput.Commit):
-            return message.end_lsn
-        assert isinstance(message, pgoutput.LogicalMessage)
-        return message.lsn + 1
-
-
-class _Rows:
-    """The changes among some messages of a run, each with its transaction's commit and its sequence."""
-
-    def __init__(self, run: _Run, first: int, last: int, open_transaction: _OpenTransaction) -> None:
-        self._run = run
-        kinds = run.kinds[first:last]
-        begins = run.begins[first:last]
-        is_row = np.isin(kinds, np.frombuffer(b"IUDTM", np.uint8))
-        self._drop_own_messages(kinds, begins, is_row)
-        transactions = np.flatnonzero(kinds == pgoutput.BEGIN)
-        places = begins[transactions]
-        commit_lsns = np.append(open_transaction.commit_lsn, run.numbers.i64(places + 1))
-        times = np.append(open_transaction.commit_time, run.numbers.i64(places + 9) + pgoutput.POSTGRES_EPOCH)
-        xids = np.append(open_transaction.xid, run.numbers.u32(places + 17))
-        self.begun = (commit_lsns[-1], xids[-1], times[-1])
-
-        self._index = np.flatnonzero(is_row)
-        transaction = np.searchsorted(transactions, self._index, "right")  # 0: the one that was open before
-        rows_before = np.append(0, np.cumsum(is_row)[transactions]) if len(kinds) else np.zeros(1, np.int64)
-        position = np.arange(1, len(self._index) + 1)
-        self._sequence = position - rows_before[transaction]
-        self._sequence[transaction == 0] += open_transaction.rows
-        self.in_last_transaction = int(np.count_nonzero(transaction == len(transactions)))
-        self._commit_lsn, self._xid, self._commit_time = commit_lsns[transaction], xids[transaction], times[transaction]
-        self._kinds, self._begins = kinds[self._index], begins[self._index]
-        self._ends = run.offsets[first + 1 : last + 1][self._index]
-        self._date_standalone_messages()
-        self.count = len(self._index)
-        self.last_commit_time = int(self._commit_time.max()) if self.count else int(times[-1])
-
-    def _drop_own_messages(self, kinds: UInt8s, begins: Int64s, is_row: Bools) -> None:
-        for index in np.flatnonzero(kinds == pgoutput.MESSAGE):
-            prefix_at = begins[index] + 10
-            if self._run.data[prefix_at : prefix_at + len(OWN_PREFIX)].tobytes() == OWN_PREFIX:
-                is_row[index] = False
-
-    def _date_standalone_messages(self) -> None:
-        """A message outside a transaction has its own LSN, no xid, and the time at which the server sent it."""
-        message = np.flatnonzero(self._kinds == pgoutput.MESSAGE)
-        alone = message[(self._run.data[self._begins[message] + 1] & 1) == 0]
-        places = self._begins[alone]
-        self._commit_lsn[alone] = self._run.numbers.i64(places + 2)
-        self._commit_time[alone] = self._run.numbers.i64(places - 8) + pgoutput.POSTGRES_EPOCH
-        self._xid[alone], self._sequence[alone] = 0, 1
-
-    def by_relation(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """(relation oid, its rows in order); a Truncate goes to each of its relations."""
-        oids = self._run.numbers.u32(self._begins + 1)
-        oids[self._kinds == pgoutput.MESSAGE] = MESSAGES.oid
-        rows = np.arange(self.count)
-        truncates = np.flatnonzero(self._kinds == pgoutput.TRUNCATE)
-        if len(truncates):
-            oids, rows = self._expand_truncates(truncates, oids, rows)
-        order = np.argsort(oids, kind="stable")
-        distinct, starts = np.unique(oids[order], return_index=True)
-        for oid, members in zip(distinct, np.split(rows[order], starts[1:]), strict=True):
-            for some in self._bounded(members):
-                yield int(oid), self._record_batch(some)
-
-    def _expand_truncates(self, truncates: Int64s, oids: Int64s, rows: Int64s) -> tuple[Int64s, Int64s]:
-        pairs = []
-        for row in truncates:
-            message = pgoutput.parse(self._run.data[self._begins[row] : self._ends[row]].tobytes())
-            assert isinstance(message, pgoutput.Truncate)
-            pairs += [(oid, row) for oid in message.relation_oids]
-        others = self._kinds != pgoutput.TRUNCATE
-        all_oids = np.append(oids[others], [oid for oid, _ in pairs]).astype(np.int64)
-        all_rows = np.append(rows[others], [row for _, row in pairs]).astype(np.int64)
-        order = np.argsort(all_rows, kind="stable")
-        return all_oids[order], all_rows[order]
-
-    def _bounded(self, rows: Int64s) -> Sequence[Int64s]:
-        total = np.cumsum(self._ends[rows] - self._begins[rows])
-        if total[-1] <= _MOST_PAYLOAD:
-            return [rows]
-        return np.split(rows, np.searchsorted(total, np.arange(_MOST_PAYLOAD, total[-1], _MOST_PAYLOAD)))
-
-    def _record_batch(self, rows: Int64s) -> pa.RecordBatch:
-        payload = gather(self._run.raw, self._begins[rows], self._ends[rows], pa.binary())
-        columns = [
-            payload,
-            pa.array(self._commit_lsn[rows].astype(np.uint64)),
-            pa.array(self._sequence[rows].astype(np.uint32)),
-            pa.array(self._xid[rows].astype(np.uint32)),
-            pa.array(self._commit_time[rows]),
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=ROWS)

@@ -67,7 +67,8 @@ class RelationRows:
     """What a segment holds of one relation: what readers plan by."""
 
     relation: Relation
-    batch: int
+    first_batch: int
+    batches: int
     rows: int
     bytes: int
     inserts: int  # as many as rows: then the order within the table does not matter
@@ -76,45 +77,57 @@ class RelationRows:
 
 @dataclass(frozen=True)
 class SegmentContent:
-    """A segment before it is written: one record batch of ROWS per relation."""
+    """A segment before it is written: record batches of ROWS, those of a relation together."""
 
     name: SegmentName
-    relations: Sequence[tuple[Relation, pa.RecordBatch]]
+    relations: Sequence[tuple[Relation, Sequence[pa.RecordBatch]]]
     last_commit_time: int
 
     @property
     def rows(self) -> int:
-        return sum(batch.num_rows for _, batch in self.relations)
+        return sum(batch.num_rows for _, batches in self.relations for batch in batches)
 
     def write(self, stream: Any) -> None:
-        listing = [_describe(index, *entry) for index, entry in enumerate(self.relations)]
+        listing: list[dict[str, Any]] = []
+        first_batch = 0
+        for relation, batches in self.relations:
+            listing.append(_describe(relation, first_batch, batches))
+            first_batch += len(batches)
         metadata = {"version": 1, "last_commit_time": self.last_commit_time, "relations": listing}
         schema = ROWS.with_metadata({_METADATA: json.dumps(metadata).encode()})
         with pa.ipc.new_file(stream, schema) as writer:
-            for _relation, batch in self.relations:
-                writer.write_batch(batch)
+            for _relation, batches in self.relations:
+                for batch in batches:
+                    writer.write_batch(batch)
 
 
-def _describe(index: int, relation: Relation, batch: pa.RecordBatch) -> dict[str, Any]:
-    _validity, offsets, raw = batch.column("payload").buffers()
-    first_bytes = np.frombuffer(raw, np.uint8)[np.frombuffer(offsets, np.int32)[: batch.num_rows]]
+def _describe(relation: Relation, first_batch: int, batches: Sequence[pa.RecordBatch]) -> dict[str, Any]:
     return {
         "relation": relation.to_json(),
-        "batch": index,
-        "rows": batch.num_rows,
-        "bytes": batch.nbytes,
-        "inserts": int(np.count_nonzero(first_bytes == ord("I"))),
-        "checksum": _checksum(batch),
+        "first_batch": first_batch,
+        "batches": len(batches),
+        "rows": sum(batch.num_rows for batch in batches),
+        "bytes": sum(batch.nbytes for batch in batches),
+        "inserts": sum(_count_inserts(batch) for batch in batches),
+        "checksum": _checksum(batches),
     }
 
 
-def _checksum(batch: pa.RecordBatch) -> int:
-    """Over the offsets and bytes of the messages and the columns beside them."""
+def _count_inserts(batch: pa.RecordBatch) -> int:
     _validity, offsets, raw = batch.column("payload").buffers()
-    places = np.frombuffer(offsets, np.int32)[: batch.num_rows + 1]
-    checksum = zlib.crc32(memoryview(raw)[: places[-1]], zlib.crc32(places.tobytes()))
-    for column in batch.columns[1:]:
-        checksum = zlib.crc32(column.to_numpy(), checksum)
+    first_bytes = np.frombuffer(raw, np.uint8)[np.frombuffer(offsets, np.int32)[: batch.num_rows]]
+    return int(np.count_nonzero(first_bytes == ord("I")))
+
+
+def _checksum(batches: Sequence[pa.RecordBatch]) -> int:
+    """Over the offsets and bytes of the messages and the columns beside them."""
+    checksum = 0
+    for batch in batches:
+        _validity, offsets, raw = batch.column("payload").buffers()
+        places = np.frombuffer(offsets, np.int32)[: batch.num_rows + 1]
+        checksum = zlib.crc32(memoryview(raw)[: places[-1]], zlib.crc32(places.tobytes(), checksum))
+        for column in batch.columns[1:]:
+            checksum = zlib.crc32(column.to_numpy(), checksum)
     return checksum
 
 
@@ -137,16 +150,17 @@ class SegmentFile:
         except (pa.ArrowInvalid, OSError, KeyError, TypeError, ValueError) as error:
             raise self._corrupt(error) from None
 
-    def rows(self, entry: RelationRows) -> pa.RecordBatch:
+    def rows(self, entry: RelationRows) -> list[pa.RecordBatch]:
         """The messages of one relation, checked against their checksum."""
         try:
-            batch = self._file.get_batch(entry.batch)
-            batch.validate()
+            batches = [self._file.get_batch(entry.first_batch + index) for index in range(entry.batches)]
+            for batch in batches:
+                batch.validate()
         except (pa.ArrowInvalid, OSError) as error:
             raise self._corrupt(error) from None
-        if _checksum(batch) != entry.checksum:
+        if _checksum(batches) != entry.checksum:
             raise self._corrupt("the checksum does not match")
-        return batch
+        return batches
 
     def _corrupt(self, why: object) -> LogCorrupt:
         return LogCorrupt(f"The segment {self._where} of the change log is damaged: {why}.")

@@ -33,6 +33,7 @@ class LogWriter:
         self._error: BaseException | None = None
         self._wake = threading.Condition()
         self._handed: list[Chunk] | None = None
+        self._flush = False
         self._stopping = False
         self._thread = threading.Thread(target=self._work, name="log writer", daemon=True)
         self._thread.start()
@@ -48,11 +49,15 @@ class LogWriter:
     def in_transaction(self) -> bool:
         return self._clusterer.in_transaction
 
-    def hand_over(self, chunks: list[Chunk]) -> None:
-        """Only when ``idle``."""
+    @property
+    def unflushed(self) -> bool:
+        return self._clusterer.unflushed
+
+    def hand_over(self, chunks: list[Chunk], flush: bool) -> None:
+        """Only when ``idle``. ``flush``: what is whole goes to disk at once, however little it is."""
         assert self.idle
         with self._wake:
-            self._handed = chunks
+            self._handed, self._flush = chunks, flush
             self._wake.notify_all()
 
     def wait_idle(self, seconds: float) -> bool:
@@ -74,9 +79,10 @@ class LogWriter:
                     return
                 chunks = self._handed
             try:
-                for content in self._clusterer.add(chunks):
+                for content in self._clusterer.add(chunks, self._flush):
                     self._write(content)
-                self.seen = self._clusterer.seen
+                if not self._clusterer.unflushed:
+                    self.seen = self._clusterer.seen
             except BaseException as error:  # noqa: BLE001  carried to the thread that owns this writer, which raises it
                 self._error = error
             with self._wake:
