@@ -132,10 +132,10 @@ class ScriptedStream:
         self.add(logical_message(self.end + 0x40, prefix, content))
 
     def standalone_message(self, prefix: str, content: bytes, sent_at: int = FIRST_COMMIT_TIME) -> LSN:
-        """Outside any transaction. Gives its LSN."""
+        """Outside any transaction. Gives its LSN, which is where its record ends."""
         lsn = LSN(self.end + 0x40)
         self.add(logical_message(lsn, prefix, content, transactional=False), sent_at)
-        self.end = LSN(lsn + 1)
+        self.end = lsn
         return lsn
 
 
