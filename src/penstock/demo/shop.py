@@ -34,6 +34,8 @@ ALTER TABLE events REPLICA IDENTITY FULL;
 
 CUSTOMERS, PRODUCTS, ORDERS, ITEMS_PER_ORDER, EVENTS = 20_000, 500, 22_000, 2, 14_000
 
+_POPULAR = f"'sku-' || 1 + ({PRODUCTS} * random() ^ 3)::int % {PRODUCTS}"  # some products sell better than others
+
 # Each is a transaction of its own, for rows {first} to {last}.
 _LOADS = {
     CUSTOMERS: """
@@ -54,7 +56,7 @@ _LOADS = {
                 CASE n %% 3 WHEN 0 THEN '' WHEN 1 THEN E'two\\nlines, "quoted"' END
             FROM generate_series(%s::int, %s::int) n RETURNING id
         )
-        INSERT INTO order_items SELECT id, line, 'sku-' || 1 + ({PRODUCTS} * random() ^ 3)::int %% {PRODUCTS}, line, 9.99 * line, random()
+        INSERT INTO order_items SELECT id, line, {_POPULAR.replace("%", "%%")}, line, 9.99 * line, random()
         FROM placed, generate_series(1, {ITEMS_PER_ORDER}) line
     """,
     EVENTS: f"""
@@ -89,7 +91,7 @@ _TRANSACTION = (
         FROM generate_series(1, 60)
     """,
     f"""
-        INSERT INTO order_items SELECT id, line, 'sku-' || 1 + ({PRODUCTS} * random() ^ 3)::int % {PRODUCTS}, line, 19.95, random()
+        INSERT INTO order_items SELECT id, line, {_POPULAR}, line, 19.95, random()
         FROM (SELECT id FROM orders ORDER BY id DESC LIMIT 60), generate_series(1, 2) line
     """,
     "UPDATE orders SET status = 'shipped', note = 'on its way' WHERE id IN "

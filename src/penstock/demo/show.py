@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 import tempfile
 import threading
@@ -61,7 +62,7 @@ def run_demo(seconds: float = 10, keep: bool = False) -> int:
     """
     display = Display(Console())
     try:
-        with _interruptible(), contextlib.ExitStack() as held:
+        with _interruptible(), _quiet(), contextlib.ExitStack() as held:
             directory = _directory(held, keep)
             display.step("Starting Postgres …")
             postgres = EmbeddedPostgres(version=18)
@@ -94,6 +95,9 @@ class _Demo:
                 running.start()
                 self._fill(connection, running)
                 self._trade(connection, running, seconds)
+            except KeyboardInterrupt:
+                self._display.say("Stopping …")
+                raise
             finally:
                 _uninterrupted(running.stop)()
             return self._prove(connection, keep)
@@ -184,6 +188,19 @@ def _directory(held: contextlib.ExitStack, keep: bool) -> Path:
             directory.mkdir()
             return directory
         number += 1
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """What the pipeline says of its progress would run through the display; warnings and --debug are wanted."""
+    logger = logging.getLogger("penstock")
+    level = logger.level
+    if logger.getEffectiveLevel() == logging.INFO:
+        logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 @contextlib.contextmanager
