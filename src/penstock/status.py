@@ -105,7 +105,9 @@ def status(config: Config, ask_source: bool = True) -> Status:
 def _unasked(state: PipelineState, captured: CaptureState | None) -> SourceStatus:
     known = state.source()
     failed = captured.error if captured and captured.state != "running" else None
-    return SourceStatus(known.slot if known else None, error=failed)
+    return SourceStatus(
+        known.slot if known else None, current_lsn=captured.position if captured else None, error=failed
+    )
 
 
 def _source(
@@ -181,11 +183,11 @@ class _Behind:
         start = sink if sink is not None else self.captured.begin
         for stretch in self.contents.stretches:
             if stretch.end > start:
-                return self._age(self._commit_time(stretch.segments[0]) / 1_000_000)
+                try:
+                    return self._age(self.log.open(stretch.segments[0]).last_commit_time / 1_000_000)
+                except LogError:
+                    return None  # deleted since the listing, so the sink has it by now; or damaged, which others tell
         return self._age(self.captured.updated_at)
-
-    def _commit_time(self, segment: Any) -> int:
-        return self.log.open(segment).last_commit_time
 
     def _held(self, sink: LSN | None) -> LSN | None:
         if self.captured is None:
@@ -213,6 +215,8 @@ def _sink(config: Config, state: PipelineState, name: str, kind: str, behind: _B
 
 def _state_now(known: SinkState, delivering: bool | None, heartbeat: float) -> str:
     """The record is as old as the last thing that happened. Whoever wrote it may be gone without a word since."""
+    if known.state == "stopped" and delivering:
+        return "starting"
     if known.state in ("stopped", "failed"):
         return known.state
     if delivering is None:

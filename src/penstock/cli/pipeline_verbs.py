@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.invocation import ConfigFile, SinkNames, invocation
+from penstock.cli.invocation import ConfigFile, LogFormat, SinkNames, invocation
 from penstock.cli.signals import stop_on_signals
 from penstock.cli.watching import watched
 from penstock.pipeline import Pipeline
@@ -48,8 +48,8 @@ def run(
     sink: SinkNames = None,
 ) -> None:
     """Capture and deliver, until stopped."""
-    pipeline = invocation(context).pipeline(file, long_running=True)
-    names = sink or []
+    call, names = invocation(context), sink or []
+    pipeline = call.pipeline(file, long_running=True)
     pipeline.sinks(names)
     with stop_on_signals() as stop:
         made = pipeline.init()
@@ -57,7 +57,7 @@ def run(
             logger.info('Created the subscription "%s" with slot "%s".', made.name, made.slot)
         stop.heeded()
         before = _delivered(pipeline)
-        with watched(pipeline, names):
+        with watched(pipeline, names, as_lines=call.log_format is LogFormat.json):
             pipeline.run(once, names, stop)
     _say_what_was_delivered(pipeline, names, before)
     logger.info("Stopped." if stop.is_set() else "Done.")
@@ -79,13 +79,13 @@ def deliver(
     sink: SinkNames = None,
 ) -> None:
     """Deliver alone: from the change log to the sinks, until stopped."""
-    pipeline = invocation(context).pipeline(file, long_running=True)
-    names = sink or []
+    call, names = invocation(context), sink or []
+    pipeline = call.pipeline(file, long_running=True)
     pipeline.sinks(names)
     with stop_on_signals() as stop:
         stop.heeded()
         before = _delivered(pipeline)
-        with watched(pipeline, names):
+        with watched(pipeline, names, as_lines=call.log_format is LogFormat.json):
             pipeline.run_delivery(once, names, stop)
     _say_what_was_delivered(pipeline, names, before)
     logger.info("Stopped." if stop.is_set() else "Done.")
