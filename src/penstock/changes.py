@@ -122,3 +122,25 @@ class ChangeBatch:
             self.commit_time[rows], [a.take(indexes) for a in self.new], [a.take(indexes) for a in self.old],
             self.old_kind[rows], {column: mask[rows] for column, mask in self.unchanged.items() if mask[rows].any()},
         )  # fmt: skip
+
+
+def concat(batches: Sequence[ChangeBatch]) -> ChangeBatch:
+    """One batch of all these changes of one relation, in this order."""
+    if len(batches) == 1:
+        return batches[0]
+    unchanged = {
+        column: np.concatenate([batch.unchanged.get(column, np.zeros(len(batch), np.bool_)) for batch in batches])
+        for column in sorted({column for batch in batches for column in batch.unchanged})
+    }
+    return ChangeBatch(
+        batches[0].relation,
+        np.concatenate([batch.op for batch in batches]),
+        np.concatenate([batch.commit_lsn for batch in batches]),
+        np.concatenate([batch.sequence for batch in batches]),
+        np.concatenate([batch.xid for batch in batches]),
+        np.concatenate([batch.commit_time for batch in batches]),
+        [pa.concat_arrays(columns) for columns in zip(*(batch.new for batch in batches), strict=True)],
+        [pa.concat_arrays(columns) for columns in zip(*(batch.old for batch in batches), strict=True)],
+        np.concatenate([batch.old_kind for batch in batches]),
+        unchanged,
+    )
