@@ -1,0 +1,17 @@
+"""A short soak; ``make soak ROUNDS=… SEED=…`` runs as many rounds as one has patience for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.recovery.soak import soak
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.usefixtures("nothing_left_running")]
+
+
+def test_whatever_is_killed_at_whatever_moment_nothing_is_lost_and_nothing_comes_twice(tmp_path: Path) -> None:
+    outcomes = dict(soak(rounds=3, seed=1, directory=tmp_path))
+
+    assert outcomes == {"round 1": [], "round 2": [], "round 3": [], "the end": []}
