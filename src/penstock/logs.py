@@ -60,4 +60,6 @@ def show_fault(kind: type[BaseException], error: BaseException, trace: Traceback
     said = " ".join(traceback.format_exception_only(kind, error)[-1].split())
     debugging = logger.isEnabledFor(logging.DEBUG)
     advice = "" if debugging else " Run again with --debug for the details."
-    logger.error("This is a fault in Penstock: %s.%s", said, advice, exc_info=(kind, error, trace) if debugging else None)
+    logger.error(
+        "This is a fault in Penstock: %s.%s", said, advice, exc_info=(kind, error, trace) if debugging else None
+    )

@@ -101,7 +101,9 @@ class Pipeline:
     def run_delivery(self, once: bool = False, sinks: Sequence[str] = (), stop: threading.Event | None = None) -> None:
         """``deliver`` in a child process that is kept alive. ``once``: until every sink holds all that the log has now."""
         self.sinks(sinks)
-        Supervisor(self.config, tuple(sinks), None, roles=("deliver",), available_now=once).run(stop or threading.Event())
+        Supervisor(self.config, tuple(sinks), None, roles=("deliver",), available_now=once).run(
+            stop or threading.Event()
+        )
 
     def check(self) -> list[Finding]:
         """Everything that would fail, of the source and of the sinks. Changes nothing."""

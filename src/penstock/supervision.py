@@ -64,9 +64,7 @@ class Supervisor:
     ) -> None:
         level = logging.getLogger("penstock").getEffectiveLevel()
         log_format = os.environ.get("PENSTOCK_LOG_FORMAT", "text")
-        self._children = [
-            _Child(Task(role, config, sinks, until, available_now, level, log_format)) for role in roles
-        ]
+        self._children = [_Child(Task(role, config, sinks, until, available_now, level, log_format)) for role in roles]
 
     def run(self, stop: threading.Event) -> None:
         """Until ``stop``, until delivery has reached its goal, or until one of them gives up."""
