@@ -130,9 +130,9 @@ def _ask(
     tables = _published(connection, found.publications) if found else []
     if found is None or slot is None:
         missing = f'The replication slot "{found.slot}"' if found else f'The subscription "{config.name}"'
-        error = f"{missing} does not exist on the source."
+        absent = f"{missing} does not exist on the source."
         name = found.slot if found else known_slot
-        return SourceStatus(name, current_lsn=catalog.current_lsn(connection), error=error), tables
+        return SourceStatus(name, current_lsn=catalog.current_lsn(connection), error=absent), tables
     error = None
     if slot.lost_because is not None:
         error = f'The replication slot "{slot.slot}" is no longer usable: {slot.lost_because}.'

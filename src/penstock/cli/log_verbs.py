@@ -1,13 +1,137 @@
+"""``penstock log FILE show|query``: reads the change log, while the pipeline runs or not."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Annotated
+
 import typer
+from pydantic import ValidationError
+from rich.table import Table
+from rich.text import Text
 
-app = typer.Typer()
+from penstock.changelog.log import ChangeLog
+from penstock.cli.invocation import ConfigFile, invocation
+from penstock.cli.status_table import size, to_stdout
+from penstock.config.tables import TableSelection
+from penstock.errors import ConfigError
+from penstock.log_events import LogRange, event_lines, segment_lines
+from penstock.log_query import Answer
+from penstock.log_query import query as query_log
+from penstock.lsn import LSN, ZERO
+
+app = typer.Typer(help="Read the change log.", no_args_is_help=True, rich_markup_mode=None)
+
+ROWS_FOR_PEOPLE = 1000
+
+Tables = Annotated[
+    list[str] | None, typer.Option("--table", metavar="TABLE", help="Only this one, or those matching schema.*.")
+]
+From = Annotated[str | None, typer.Option("--from", metavar="LSN", help="Only what was committed here or later.")]
+To = Annotated[str | None, typer.Option("--to", metavar="LSN", help="Only what was committed here or earlier.")]
+
+
+@dataclass(frozen=True)
+class _Log:
+    changes: ChangeLog
+
+
+@app.callback()
+def _log(context: typer.Context, file: ConfigFile) -> None:
+    pipeline = invocation(context).pipeline(file)
+    context.obj = _Log(ChangeLog(pipeline.state.log_uri))
 
 
 @app.command()
-def show():
-    pass
+def show(
+    context: typer.Context,
+    table: Tables = None,
+    start: From = None,
+    end: To = None,
+    limit: Annotated[int | None, typer.Option(min=0, help="At most so many changes.")] = None,
+    segments: Annotated[bool, typer.Option("--segments", help="One line for each segment instead.")] = False,
+) -> None:
+    """Print changes as JSON events, one per line, in commit order."""
+    log, wanted = _the_log(context), _range(table, start, end)
+    with _reader_may_leave():
+        if segments:
+            for one in islice(segment_lines(log, wanted), limit):
+                tables = ", ".join(one["tables"])
+                typer.echo(f"{one['name']}  {one['rows']:,} changes, {size(one['bytes'])}: {tables}")
+            return
+        for lines in event_lines(log, wanted, limit):
+            sys.stdout.buffer.write(lines)
+        sys.stdout.flush()
 
 
 @app.command()
-def query():
-    pass
+def query(
+    context: typer.Context,
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="A query over the views changes and segments.")],
+    table: Tables = None,
+    start: From = None,
+    end: To = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines: a JSON object per row.")] = False,
+) -> None:
+    """Ask the change log in SQL (DuckDB's).
+
+    Views: changes (schema, table, op, lsn, position, sequence, xid, commit_time, and key, after, before as JSON) and segments
+    (name, start, end, rows, bytes, tables). --table, --from and --to spare reading the rest of the log.
+    """
+    log, wanted = _the_log(context), _range(table, start, end)
+    with _reader_may_leave(), query_log(log, sql, wanted, as_json) as answer:
+        if as_json:
+            for (line,) in answer.rows:
+                typer.echo(line)
+        else:
+            _show_table(answer)
+
+
+def _show_table(answer: Answer) -> None:
+    shown = list(islice(answer.rows, ROWS_FOR_PEOPLE))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in answer.columns:
+        table.add_column(Text(name), overflow="fold")
+    for row in shown:
+        table.add_row(*(Text("NULL", "dim") if value is None else Text(str(value)) for value in row))
+    to_stdout().print(table)
+    if next(answer.rows, None) is not None:
+        typer.echo(f"These are the first {ROWS_FOR_PEOPLE} rows. For all of them, use --json.", err=True)
+
+
+def _the_log(context: typer.Context) -> ChangeLog:
+    found = context.find_object(_Log)
+    assert found is not None, "the group's callback makes one"
+    return found.changes
+
+
+def _range(tables: list[str] | None, start: str | None, end: str | None) -> LogRange:
+    return LogRange(_selection(tables), _lsn("--from", start) or ZERO, _lsn("--to", end))
+
+
+def _selection(tables: list[str] | None) -> TableSelection | None:
+    try:
+        return TableSelection(include=tuple(tables)) if tables else None
+    except ValidationError as error:
+        raise ConfigError(f"--table: {error.errors()[0]['msg']}.") from None
+
+
+def _lsn(option: str, text: str | None) -> LSN | None:
+    try:
+        return None if text is None else LSN.parse(text)
+    except ValueError as error:
+        raise ConfigError(f"{option}: {error}.") from None
+
+
+@contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    """`penstock log … | head` is no failure."""
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python complains at exit about what it could not write

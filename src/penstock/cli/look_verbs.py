@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from penstock.cli.invocation import ConfigFile, invocation
-from penstock.cli.status_table import show_status
+from penstock.cli.status_table import show_status, to_stdout
 from penstock.postgres.preflight import Finding
 from penstock.status import status as status_of
 
@@ -46,5 +46,5 @@ def status(context: typer.Context, file: ConfigFile, as_json: AsJson = False) ->
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2))
     else:
-        show_status(found, Console())
+        show_status(found, to_stdout())
     raise typer.Exit(0 if found.healthy else 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from rich.console import Console, Group
@@ -11,6 +12,12 @@ from rich.text import Text
 from penstock.status import LogStatus, SinkStatus, SourceStatus, Status, TableStatus
 
 _COLOURS = {"running": "green", "starting": "yellow", "retrying": "yellow", "failed": "red"}
+_WIDE = 200
+
+
+def to_stdout() -> Console:
+    """As wide as the terminal; to a file or a pipe, wide enough that nothing is folded which people then search for."""
+    return Console() if sys.stdout.isatty() else Console(width=_WIDE)
 
 
 def show_status(status: Status, console: Console) -> None:
