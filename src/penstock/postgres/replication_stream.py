@@ -29,6 +29,7 @@ PINNED_SETTINGS = (
 _KEEPALIVE = struct.Struct("!cQQB")
 _KEEPALIVE_LENGTH = 18  # k, end LSN, clock, reply wanted; any XLogData is longer
 _STATUS = struct.Struct("!cQQQqB")
+_NOT_IN_PREREQUISITE_STATE = "55000"
 
 
 class ReplicationStream:
@@ -40,6 +41,8 @@ class ReplicationStream:
         self._pg = self._connection.pgconn
         self.server_end = ZERO  # the server has nothing for us below this, but for what it sent before saying so
         self.reply_requested = False
+        self._skipping: str | None = None
+        self._connection.add_notice_handler(self._notice)
         try:
             self._command(PINNED_SETTINGS, pq.ExecStatus.COMMAND_OK)
             self._command(_start_command(slot, publications, start), pq.ExecStatus.COPY_BOTH)
@@ -81,7 +84,14 @@ class ReplicationStream:
                     raise self._ended()
         except psycopg.OperationalError as error:
             raise self._broken(error) from None
+        if self._skipping is not None:
+            raise SlotLost(f"The source leaves out changes: {self._skipping}.")
         return size
+
+    def _notice(self, notice: psycopg.errors.Diagnostic) -> None:
+        """From Postgres 18 on, a publication that was dropped is a mere warning, and its changes are left out."""
+        if notice.sqlstate == _NOT_IN_PREREQUISITE_STATE:
+            self._skipping = ": ".join(filter(None, (notice.message_primary, notice.message_detail))).rstrip(".")
 
     def _keepalive(self, message: bytes) -> None:
         kind, end, _clock, reply = _KEEPALIVE.unpack(message)
@@ -133,7 +143,7 @@ class ReplicationStream:
 def _error_for(state: str, message: str) -> PenstockError:
     if state == "55006":  # object_in_use
         return SlotBusy(message)
-    if state in ("42704", "55000"):  # undefined_object, object_not_in_prerequisite_state (an invalidated slot)
+    if state in ("42704", _NOT_IN_PREREQUISITE_STATE):  # undefined_object; an invalidated slot
         return SlotLost(message)
     if state[:2] in ("57", "53", "08") or not state:  # operator intervention, resources, connection
         return SourceUnavailable(message)
