@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -54,7 +55,17 @@ class ChangeLog:
         self.directory = Directory(uri)
 
     def contents(self) -> LogContents:
-        """One listing. A hole between two segments raises LogCorrupt."""
+        """What the directory holds. A hole between two segments raises LogCorrupt.
+
+        A listing is not of one moment: while segments come and go, it may show a later one and not the one before. So a
+        hole counts only if it is still there at the third look.
+        """
+        for _ in range(2):
+            with suppress(LogCorrupt):
+                return self._listed()
+        return self._listed()
+
+    def _listed(self) -> LogContents:
         sizes = {}
         for entry in self.directory.entries():
             name = SegmentName.parse(entry.name)

@@ -2,7 +2,8 @@
 
 A unit is what one segment holds of one table, or of one bucket of its keys. All units of the same (table, bucket) go to
 the same task, in the order of the log, so that each key's changes are applied in order without a shuffle. A hot table
-whose changes are inserts only has no order to keep and is divided by segments; any other hot table by the hash of its key.
+whose changes are inserts only has no order to keep and is divided by segments; any other hot table by the hash of its key,
+unless it has no key. A table that was truncated or whose definition changed stays whole: that concerns all keys at once.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def plan(log: ChangeLog, start: LSN, end: LSN, parallelism: int, table: str | No
 
 
 def _divide(units: list[_Found], parts: int) -> list[list[WorkUnit]]:
-    if parts == 1 or sum(found.rows.bytes for found in units) < HOT_BYTES:
+    if parts == 1 or sum(found.rows.bytes for found in units) < HOT_BYTES or _concern_all_keys(units):
         return [[found.unit() for found in units]]
     if all(found.rows.inserts == found.rows.rows for found in units):
         size = -(-len(units) // parts)
@@ -66,6 +67,11 @@ def _divide(units: list[_Found], parts: int) -> list[list[WorkUnit]]:
     if not all(found.rows.relation.key for found in units):
         return [[found.unit() for found in units]]
     return [[found.unit(bucket, parts) for found in units] for bucket in range(parts)]
+
+
+def _concern_all_keys(units: list[_Found]) -> bool:
+    """A transaction that truncates or alters the table: the target changes once, between what came before and after."""
+    return any(found.rows.truncates for found in units) or len({found.rows.relation for found in units}) > 1
 
 
 def _runs(units: list[_Found], size: int) -> list[list[_Found]]:

@@ -17,6 +17,9 @@ from penstock.pgoutput.gather import BigEndian, gather
 HEADER = 25  # XLogData: w, start LSN, end LSN, clock; then pgoutput's message
 OWN_PREFIX = b"penstock\0"  # of pg_logical_emit_message: our heartbeats and marks, never delivered
 _MOST_PAYLOAD = 1 << 30  # of one record batch: its offsets are 32-bit
+# Whole messages of each kind are at least so long; the fields that are read for many at once lie within.
+_SHORTEST = np.zeros(256, np.int64)
+_SHORTEST[[ord(kind) for kind in "BCORYIUDTM"]] = [21, 26, 10, 10, 7, 8, 8, 8, 6, 15]
 
 Chunk = tuple[bytes, Int64s]  # messages laid end to end, each with its header, and their lengths
 
@@ -47,12 +50,14 @@ class Run:
         self.offsets: Int64s = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(lengths, out=self.offsets[1:])
         self.begins = self.offsets[:-1] + HEADER
-        self.kinds: UInt8s = self.data[self.begins]
+        self.kinds: UInt8s = self.data.take(self.begins, mode="clip")
         self.numbers = BigEndian(self.data)
         known = np.frombuffer(pgoutput.KINDS, np.uint8)
         if not np.isin(self.kinds, known).all():
             unknown = self.kinds[~np.isin(self.kinds, known)][0]
             raise DecodeError(f"Postgres sent a message of unknown kind {chr(unknown)!r}.")
+        if (self.offsets[1:] - self.begins < _SHORTEST[self.kinds]).any():
+            raise DecodeError("Postgres sent a message that ends too early.")
         self._ends = np.flatnonzero((self.kinds == pgoutput.COMMIT) | self._standalone()) + 1
 
     def __len__(self) -> int:

@@ -38,7 +38,9 @@ ROWS = pa.schema(
         ("commit_time", pa.int64()),
     ]
 )
-_METADATA = b"penstock"
+_METADATA, _CHECKSUM = b"penstock", b"penstock.checksum"  # the latter is that of the former
+# What Arrow raises on reading bytes that are not what was written.
+_DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, IndexError, MemoryError)
 _NAME = re.compile(r"([0-9A-F]{16})-([0-9A-F]{16})-(\d{6})-([cp])(s?)\.arrow")
 
 
@@ -72,6 +74,7 @@ class RelationRows:
     rows: int
     bytes: int
     inserts: int  # as many as rows: then the order within the table does not matter
+    truncates: int  # more than none: then all of the table's rows belong together
     checksum: int
 
 
@@ -94,7 +97,8 @@ class SegmentContent:
             listing.append(_describe(relation, first_batch, batches))
             first_batch += len(batches)
         metadata = {"version": 1, "last_commit_time": self.last_commit_time, "relations": listing}
-        schema = ROWS.with_metadata({_METADATA: json.dumps(metadata).encode()})
+        encoded = json.dumps(metadata).encode()
+        schema = ROWS.with_metadata({_METADATA: encoded, _CHECKSUM: str(zlib.crc32(encoded)).encode()})
         with pa.ipc.new_file(stream, schema) as writer:
             for _relation, batches in self.relations:
                 for batch in batches:
@@ -108,15 +112,16 @@ def _describe(relation: Relation, first_batch: int, batches: Sequence[pa.RecordB
         "batches": len(batches),
         "rows": sum(batch.num_rows for batch in batches),
         "bytes": sum(batch.nbytes for batch in batches),
-        "inserts": sum(_count_inserts(batch) for batch in batches),
+        "inserts": sum(_count(batch, b"I") for batch in batches),
+        "truncates": sum(_count(batch, b"T") for batch in batches),
         "checksum": _checksum(batches),
     }
 
 
-def _count_inserts(batch: pa.RecordBatch) -> int:
+def _count(batch: pa.RecordBatch, kind: bytes) -> int:
     _validity, offsets, raw = batch.column("payload").buffers()
     first_bytes = np.frombuffer(raw, np.uint8)[np.frombuffer(offsets, np.int32)[: batch.num_rows]]
-    return int(np.count_nonzero(first_bytes == ord("I")))
+    return int(np.count_nonzero(first_bytes == ord(kind)))
 
 
 def _checksum(batches: Sequence[pa.RecordBatch]) -> int:
@@ -131,6 +136,14 @@ def _checksum(batches: Sequence[pa.RecordBatch]) -> int:
     return checksum
 
 
+def _metadata(schema: pa.Schema) -> dict[str, Any]:
+    encoded = schema.metadata[_METADATA]
+    if zlib.crc32(encoded) != int(schema.metadata[_CHECKSUM]) or not schema.equals(ROWS):
+        raise ValueError("the checksum of its metadata does not match")
+    found: dict[str, Any] = json.loads(encoded)
+    return found
+
+
 class SegmentFile:
     """A segment that is in the log. Opening reads its metadata; ``rows`` reads one relation."""
 
@@ -139,7 +152,7 @@ class SegmentFile:
         self._where = f"{directory.uri}/{name}"
         try:
             self._file = pa.ipc.open_file(directory.open(str(name)))
-            metadata = json.loads(self._file.schema.metadata[_METADATA])
+            metadata = _metadata(self._file.schema)
             self.last_commit_time: int = metadata["last_commit_time"]
             self.relations = [
                 RelationRows(**{**entry, "relation": Relation.from_json(entry["relation"])})
@@ -147,7 +160,7 @@ class SegmentFile:
             ]
         except FileNotFoundError:
             raise LogCorrupt(f"The segment {self._where} is missing from the change log.") from None
-        except (pa.ArrowInvalid, OSError, KeyError, TypeError, ValueError) as error:
+        except _DAMAGE as error:
             raise self._corrupt(error) from None
 
     def rows(self, entry: RelationRows) -> list[pa.RecordBatch]:
@@ -156,9 +169,10 @@ class SegmentFile:
             batches = [self._file.get_batch(entry.first_batch + index) for index in range(entry.batches)]
             for batch in batches:
                 batch.validate()
-        except (pa.ArrowInvalid, OSError) as error:
+            intact = _checksum(batches) == entry.checksum
+        except _DAMAGE as error:
             raise self._corrupt(error) from None
-        if _checksum(batches) != entry.checksum:
+        if not intact or any(column.null_count for batch in batches for column in batch.columns):
             raise self._corrupt("the checksum does not match")
         return batches
 
