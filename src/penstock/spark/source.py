@@ -10,7 +10,7 @@ never goes across a schema change.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import astuple
 from typing import Any, cast
 
@@ -47,7 +47,7 @@ class ChangeSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         table = self._table() if "table" in self.options else None
-        return ChangeStreamReader(dict(self.options), self._log, table)
+        return ChangeStreamReader(self.options, self._log, table)  # no dict of it: that would lose capitals
 
     def _table(self) -> TypedTable:
         return TypedTable.find(self._log, self.options["table"], self.options.get("unrepresentable", "error"))
@@ -60,7 +60,7 @@ class UnitsPartition(InputPartition):
 
 
 class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, options: dict[str, str], log: ChangeLog, table: TypedTable | None) -> None:
+    def __init__(self, options: Mapping[str, str], log: ChangeLog, table: TypedTable | None) -> None:
         self._log, self._table = log, table
         self._starting = LSN.parse(options.get("startingLsn", str(ZERO)))
         self._resume = LSN.parse(options.get("resumeLsn", str(ZERO)))
