@@ -109,7 +109,7 @@ class Pipeline:
         """Everything that would fail, of the source and of the sinks. Changes nothing."""
         source = self.config.source
         findings = check_source(self._url, self.config.name, source.tables, source.publications)
-        return findings + [self._check_sink(sink) for sink in self.sinks()]
+        return [*findings, *(self._check_sink(sink) for sink in self.sinks()), _check_java()]
 
     @staticmethod
     def _check_sink(sink: Sink[Any]) -> Finding:
@@ -146,3 +146,13 @@ class Pipeline:
         return [
             sink_class(settings.type)(settings) for settings in known.values() if not names or settings.name in names
         ]
+
+
+def _check_java() -> Finding:
+    from penstock.spark.java import java_home
+
+    try:
+        java_home()
+    except ConfigError as error:
+        return Finding("java", False, error.message, error.advice or "")
+    return Finding("java", True, "There is a Java that Spark can use.")
