@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from penstock.errors import SinkUnavailable
+from penstock.errors import LogError, SinkUnavailable
 from penstock.lsn import LSN
 from penstock.storage import Directory
 
@@ -131,8 +131,10 @@ class PipelineState:
         data = self._parts.read_json(f"{name}.json")
         if data is None:
             return None
-        known = {k: _decode(k, v) for k, v in data.items() if k in kind.__dataclass_fields__}
-        return kind(**known)
+        try:
+            return kind(**{k: _decode(k, v) for k, v in data.items() if k in kind.__dataclass_fields__})
+        except (TypeError, ValueError):
+            raise LogError(f"{self._parts.uri}/{name}.json is damaged: it lacks what it must say.") from None
 
 
 def now() -> float:

@@ -55,10 +55,10 @@ class Directory:
 
     def entries(self) -> list[FileEntry]:
         """Complete files only; an absent directory is an empty one."""
-        if self.is_local:
-            return self._local_entries()
         selector = fs.FileSelector(self.path, allow_not_found=True)
         with _translated(self.uri):
+            if self.is_local:
+                return self._local_entries()
             return [FileEntry(info.base_name, info.size) for info in self._fs.get_file_info(selector) if info.is_file]
 
     def _local_entries(self) -> list[FileEntry]:
@@ -125,8 +125,10 @@ class Directory:
         except FileNotFoundError:
             return None
         except ValueError:
-            raise LogError(f"{self.uri}/{name} is damaged: it is not JSON.") from None
-        return data if isinstance(data, dict) else None
+            data = None
+        if not isinstance(data, dict):
+            raise LogError(f"{self.uri}/{name} is damaged: it is not a JSON object.")
+        return data
 
     def write_json(self, name: str, data: dict[str, Any]) -> None:
         encoded = json.dumps(data, indent=1).encode()
