@@ -10,7 +10,9 @@ from penstock.testing.change_batches import FIRST_COMMIT_TIME, UNCHANGED, change
 COMMIT = 0x16B3748
 EXAMPLE = relation("public", "example", id="int8", msg="text", key=("id",))
 DOCUMENTS = relation("public", "documents", id="int8", title="text", body="text", key=("id",))
-MOVED = changes(DOCUMENTS, [("update", {"id": 8, "title": "Penstock", "body": UNCHANGED}, {"id": 7})], lsn=COMMIT, sequence=2)
+MOVED = changes(
+    DOCUMENTS, [("update", {"id": 8, "title": "Penstock", "body": UNCHANGED}, {"id": 7})], lsn=COMMIT, sequence=2
+)
 
 
 def event_lines(event_format: EventFormat) -> list[str]:
