@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from penstock.changelog.clustering import Chunk, Clusterer, chunk
 from penstock.changelog.log import ChangeLog
@@ -17,7 +18,7 @@ from penstock.changelog.retention import Retention
 from penstock.changelog.writer import LogWriter
 from penstock.config.model import Config
 from penstock.error_policy import Verdict, policy_for
-from penstock.errors import PenstockError, SlotLost
+from penstock.errors import LogError, LogFull, PenstockError, SlotLost
 from penstock.lsn import LSN
 from penstock.memory import return_large_buffers
 from penstock.postgres import catalog, subscription
@@ -69,7 +70,8 @@ class Capture:
         if captured is not None:
             state = "retrying" if policy_for(error).verdict is Verdict.RETRY else "failed"
             known = CaptureState(captured.begin, captured.log_end, captured.position, now(), state, str(error))
-            self._state.save(known)
+            with suppress(LogError):  # it is for people who look; the error itself matters more
+                self._state.save(known)
 
 
 class _Session:
@@ -131,7 +133,7 @@ class _Session:
         try:
             self._read()
             self._writer.wait_idle(10)
-            self._keep_house()
+            self._keep_house(pending=True)  # what was received and not handed over is forgotten here, and comes again
         finally:
             self._writer.close()
             self._describer.close()
@@ -166,29 +168,40 @@ class _Session:
                 next_house = clock + _HOUSEKEEPING_SECONDS
             if received == 0 and not full:
                 until_flush = max(linger - (clock - last_flush), 0.001) if waiting else 1.0
-                self._stream.wait(min(until_flush, next_house - clock, 0.2))
+                self._wait(min(until_flush, next_house - clock, 0.2))
+
+    def _wait(self, seconds: float) -> None:
+        if self._waiting_for_room:
+            self._stop.wait(0.1)  # the socket has something for us all the time, which we do not want yet
+        else:
+            self._stream.wait(seconds)
 
     def _has_room(self) -> bool:
-        most = self._config.log.max_bytes
-        if self._writer.bytes >= most and not self._waiting_for_room:
+        waiting = self._writer.bytes >= self._config.log.max_bytes and self._room_can_be_made()
+        if waiting and not self._waiting_for_room:
             logger.warning(
                 "The change log holds %d bytes, its bound (log.max_bytes). Capture waits until the sinks have caught up.",
                 self._writer.bytes,
             )
-        self._waiting_for_room = self._writer.bytes >= most
-        return not self._waiting_for_room
+        self._waiting_for_room = waiting
+        return not waiting
+
+    def _room_can_be_made(self) -> bool:
+        """The log's last whole stretch stays in any case, and nobody reads a transaction whose end is not there: to wait
+        with no more than that would be for ever."""
+        return len(self._log.contents().stretches) > 1
 
     def _keep_house(self, pending: bool = False) -> None:
         """Positions, confirmation, retention. About once a second."""
-        idle = not (pending or self._writer.unflushed or self._writer.in_transaction) and self._writer.idle
+        # Idle first: while the writer works, what it says of the rest may change at any moment.
+        idle = not pending and self._writer.idle and not (self._writer.unflushed or self._writer.in_transaction)
         log_end = self._writer.durable
         reached = max(self._writer.seen, self._stream.server_end) if idle else log_end
         if reached > self._position:
-            self._position = reached
             self._heartbeat.postpone()
         else:
             self._heartbeat.beat_if_due()
-        self._save(log_end)
+        self._save(log_end, max(reached, self._position))
         sinks = [self._sink_position(sink.name) for sink in self._config.sinks]
         slowest = min((lsn for lsn in sinks if lsn is not None), default=None) if None not in sinks else None
         allowed = self._position if self._config.log.acknowledge == "log" else slowest
@@ -197,9 +210,9 @@ class _Session:
         self._stream.confirm(max(self._position, self._stream.server_end if idle else self._position), self._confirmed)
         self._enforce_retention(slowest)
 
-    def _save(self, log_end: LSN) -> None:
-        """Durable before anything up to ``position`` is confirmed: see resume.py."""
-        state = CaptureState(self._first, log_end, self._position, now())
+    def _save(self, log_end: LSN, position: LSN) -> None:
+        """Durable before anything up to ``position`` is confirmed: see resume.py. On a full disk it stays where it was."""
+        state = CaptureState(self._first, log_end, position, now())
         before = self._state.capture()
         if (
             before is None
@@ -207,8 +220,13 @@ class _Session:
             or before.state != "running"
             or now() - self._saved_at > 5
         ):
-            self._state.save(state)
+            try:
+                self._state.save(state)
+            except LogFull as error:
+                logger.warning("%s Nothing more is confirmed to the source until there is room.", error)
+                return
             self._saved_at = now()
+        self._position = position
 
     def _sink_position(self, name: str) -> LSN | None:
         known = self._state.sink(name)
