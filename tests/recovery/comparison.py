@@ -79,6 +79,7 @@ class Replay:
         self.seen: dict[tuple[str, int, str], str] = {}  # (lsn, sequence, table) -> op
         self.faults: list[str] = []
         self._last = (0, 0)
+        self._changed: dict[Table, int] = {}
 
     def read(self, directory: Path) -> None:
         """What was not read yet, up to where the directory's own record goes."""
@@ -90,6 +91,10 @@ class Replay:
                 with path.open() as lines:
                     for line in lines:
                         self._apply(json.loads(line))
+
+    def place_of(self, table: Table, row: Row) -> int | None:
+        """The commit of the last change of a table that now has this row."""
+        return self._changed.get(table) if row in self._rows[table].values() else None
 
     def rows(self, table: Table) -> Rows:
         return Counter(self._rows[table].values())
@@ -106,6 +111,7 @@ class Replay:
         if position < self._last:
             self.faults.append(f"{event['op']} at {place} comes after {self._last}")
         self._last = position
+        self._changed[table] = position[0]
         getattr(self, f"_{event['op']}")(table, event)
 
     def _insert(self, table: Table, event: dict[str, Any]) -> None:

@@ -121,6 +121,24 @@ def test_a_commit_right_behind_a_message_outside_a_transaction_is_not_skipped(
     assert rows_in_log(pipeline) == 1
 
 
+def test_what_was_received_but_not_written_when_capture_was_stopped_comes_again(database: str, tmp_path: Path) -> None:
+    """The server has said by then that it has nothing more, which must not count for what we threw away."""
+    pipeline = PipelineUnderTest(database, tmp_path, "acknowledge: log, linger: 60s")
+    pipeline.begin()
+    with pipeline.capturing():
+        pipeline.insert(1, 1)  # the first is written at once
+        wait_until(lambda: rows_in_log(pipeline) == 1, what="the first row")
+        pipeline.insert(2, 2)  # this one lingers
+        ((end, clock),) = pipeline.execute("select pg_current_wal_lsn(), clock_timestamp()")
+        answered = "select 1 from pg_stat_replication where sent_lsn >= %s and reply_time > %s::timestamptz + interval '1 s'"
+        wait_until(lambda: pipeline.execute(answered, end, clock), what="it to be received")
+    assert rows_in_log(pipeline) == 1, "nothing lingered, so this test has shown nothing"
+
+    pipeline.capture_all()
+
+    assert rows_in_log(pipeline) == 2
+
+
 @pytest.mark.parametrize("database", [16, 18], indirect=True)
 def test_a_publication_that_is_dropped_while_we_read_is_a_stop(pipeline: PipelineUnderTest) -> None:
     """Postgres 18 only warns in its own log and sends nothing more, which would look like an idle database."""
