@@ -17,7 +17,7 @@ from penstock.demo.comparison import TableComparison
 from penstock.lsn import LSN, ZERO
 from penstock.state import PipelineState
 
-_LINE_SECONDS = 1.0
+_LINE_SECONDS, _WAITING_LINE_SECONDS = 1.0, 5.0
 _WINDOW_SECONDS = 2.0
 
 
@@ -85,12 +85,14 @@ class Display:
             yield lambda figures: live.update(_panel(figures))
 
     def _lines(self) -> Callable[[Figures], None]:
-        next_at = time.monotonic()
+        """A line every second while something moves; seldom while there is nothing to do but wait."""
+        shown_at, shown = 0.0, (-1, -1)
 
         def show(figures: Figures) -> None:
-            nonlocal next_at
-            if time.monotonic() >= next_at:
-                next_at = time.monotonic() + _LINE_SECONDS
+            nonlocal shown_at, shown
+            counts = (figures.committed, figures.delivered)
+            if time.monotonic() - shown_at >= (_LINE_SECONDS if counts != shown else _WAITING_LINE_SECONDS):
+                shown_at, shown = time.monotonic(), counts
                 self.say(f"  {figures}")
 
         return show

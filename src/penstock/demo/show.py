@@ -29,7 +29,7 @@ from penstock.testing.embedded_postgres import EmbeddedPostgres
 
 _TICK_SECONDS = 0.1  # between two transactions of the traffic
 _LOOK_SECONDS = 0.2  # between two looks at the figures
-_PATIENCE_SECONDS = 90.0
+_PATIENCE_SECONDS = 180.0
 _SINK = "lake"
 
 _CONFIG = """\
