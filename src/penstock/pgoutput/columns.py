@@ -86,7 +86,7 @@ class _Tuples:
 def _decode_changes(messages: _Messages) -> _Decoded:
     count = len(messages.begin)
     op = messages.byte_at(messages.begin)
-    if not np.isin(op, (INSERT, UPDATE, DELETE, TRUNCATE)).all():
+    if not ((op == INSERT) | (op == UPDATE) | (op == DELETE) | (op == TRUNCATE)).all():
         raise messages.malformed("a message is not a change of a row")
     is_row = op != TRUNCATE
     _check_truncates(messages, np.flatnonzero(~is_row))

@@ -1,0 +1,48 @@
+"""Capture and delivery as separate processes that a benchmark starts and stops when it likes."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from types import TracebackType
+from typing import Literal
+
+from penstock.lsn import LSN, ZERO
+from penstock.pipeline import Pipeline
+from penstock.supervision import Task
+
+
+class Part:
+    """A child as ``penstock run`` starts it."""
+
+    def __init__(self, role: Literal["capture", "deliver"], pipeline: Pipeline) -> None:
+        self._task = pickle.dumps(Task(role, pipeline.config))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Part:
+        self._process = subprocess.Popen([sys.executable, "-m", "penstock.child"], stdin=subprocess.PIPE)
+        assert self._process.stdin is not None
+        self._process.stdin.write(self._task)
+        self._process.stdin.flush()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+
+def wait_for_sink(pipeline: Pipeline, until: LSN, seconds: float = 600) -> float:
+    """Waits until the sink durably holds everything below ``until``; the moment (monotonic) at which it did."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        known = pipeline.state.sink("lake")
+        if known is not None and (known.lsn or ZERO) >= until:
+            return time.monotonic()
+        time.sleep(0.005)
+    raise TimeoutError(f"the sink did not reach {until}")
