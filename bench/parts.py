@@ -29,7 +29,9 @@ class Part:
         self._process.stdin.flush()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         self._process.wait()

@@ -1,0 +1,186 @@
+"""``make bench``: every figure in one table, ratios measured within the run. Takes some five minutes.
+
+``python -m bench --rows 100000`` for a quick look.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import capture_run, decode, latency
+from bench.backlog import SERVER, create_table, fill, pg_recvlogical_seconds, pipeline
+from bench.parts import Part, wait_for_sink
+from penstock.changelog.log import ChangeLog
+from penstock.lsn import LSN
+from penstock.pipeline import Pipeline
+from penstock.testing.embedded_postgres import EmbeddedPostgres
+
+_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Figure:
+    what: str
+    measured: str
+    bar: str
+    stretch: str
+    reached: bool
+
+
+@contextmanager
+def _source(tables: str = "public.events") -> Iterator[tuple[EmbeddedPostgres, Pipeline, Path]]:
+    with EmbeddedPostgres(settings=SERVER) as postgres, tempfile.TemporaryDirectory() as directory:
+        create_table(postgres, "events")
+        yield postgres, pipeline(postgres, Path(directory), "bench", tables), Path(directory)
+
+
+def capture_and_decode(rows: int) -> Iterator[Figure]:
+    """One backlog, read alternately by pg_recvlogical and by capture."""
+    with _source() as (postgres, bench, directory):
+        subscription = bench.init()
+        end = fill(postgres, "events", rows)
+        ratios = []
+        for number in range(_ROUNDS):
+            server = pg_recvlogical_seconds(postgres, subscription.slot, subscription.publications, end)
+            state = str(directory / f"round-{number}")
+            ours, _ = capture_run.measure(bench.config.model_copy(update={"state_dir": state}), end)
+            ratios.append(server / ours)
+            _say(f"pg_recvlogical {server:.2f} s, capture {ours:.2f} s")
+        ratio = median(ratios)
+        yield Figure("capture against pg_recvlogical", f"{ratio:.2f}", "≥ 0.85", "0.95", ratio >= 0.85)
+        speed = decode.rows_per_second(f"{state}/log")
+        yield Figure(
+            "decode to typed columns, one core", f"{speed:,.0f} rows/s", "≥ 1,000,000", "2,000,000", speed >= 1e6
+        )
+
+
+def end_to_end(rows: int) -> Iterator[Figure]:
+    """Backlogs drained from zero into DuckDB, Spark warm: three of one size for the ratio, one of ten times that size."""
+    with _source() as (postgres, bench, _):
+        subscription = bench.init()
+        first = 1
+        with Part("deliver", bench):
+            with Part("capture", bench):
+                for _warm_up in range(5):
+                    wait_for_sink(bench, _below(fill(postgres, "events", 2000, first)))
+                    first += 2000
+            ratios, seconds = [], []
+            for _ in range(_ROUNDS):
+                end = fill(postgres, "events", rows, first)
+                first += rows
+                server = pg_recvlogical_seconds(postgres, subscription.slot, subscription.publications, end)
+                seconds.append(_drain(bench, end))
+                ratios.append(server / seconds[-1])
+                _say(f"pg_recvlogical {server:.2f} s, into DuckDB {seconds[-1]:.2f} s")
+            ratio = median(ratios)
+            yield Figure(
+                "end to end into DuckDB against pg_recvlogical", f"{ratio:.2f}", "≥ 0.45", "0.75", ratio >= 0.45
+            )
+            small = [_drain(bench, fill(postgres, "events", rows // 2, first + n * rows // 2)) for n in range(_ROUNDS)]
+            first += _ROUNDS * rows // 2
+            large = _drain(bench, fill(postgres, "events", rows * 5, first))
+        growth = large / median(small)
+        _say(f"{rows // 2:,} rows {median(small):.2f} s, {rows * 5:,} rows {large:.2f} s")
+        yield Figure(
+            "ten times the backlog takes so many times as long", f"{growth:.1f}", "8 … 12", "", 8 <= growth <= 12
+        )
+
+
+def _drain(bench: Pipeline, end: LSN) -> float:
+    """From the start of reading (not of the process) until the sink holds everything."""
+    with Part("capture", bench):
+        before = bench.state.capture()
+        while bench.state.capture() == before:
+            time.sleep(0.002)
+        begun = time.monotonic()
+        return wait_for_sink(bench, _below(end)) - begun
+
+
+def _below(mark: LSN) -> LSN:
+    """The mark is a transaction of our own that is not delivered; what counts lies below it."""
+    return LSN(mark - 4096)
+
+
+def latencies(seconds: float) -> Iterator[Figure]:
+    with _source("public.*") as (postgres, bench, _):
+        for number in range(100):
+            postgres.execute(f"CREATE TABLE t{number} (id bigint PRIMARY KEY, value text)")
+        bench.init()
+        with Part("deliver", bench), Part("capture", bench):
+            for start in range(1, 10_001, 2000):
+                wait_for_sink(bench, _below(fill(postgres, "events", 2000, start)))
+            small = latency.measure(postgres, bench, _one_row, 200, seconds)
+            shown = f"{small.p50:.2f} s / {small.p99:.2f} s"
+            reached = small.p50 <= 0.5 and small.p99 <= 1.5
+            yield Figure("commit to visible at 200 tx/s, p50 / p99", shown, "≤ 0.5 / ≤ 1.5 s", "0.25 / 0.6", reached)
+            one = latency.measure(postgres, bench, _hundred_rows, 10, seconds)
+            many = latency.measure(postgres, bench, _hundred_tables, 10, seconds)
+        ratio = many.p50 / one.p50
+        _say(f"100 rows in 1 table {one.p50:.2f} s, in 100 tables {many.p50:.2f} s")
+        yield Figure("100 tables in every batch against 1, p50", f"{ratio:.2f} x", "≤ 2.5 x", "1.3 x", ratio <= 2.5)
+
+
+def _one_row(number: int) -> str:
+    return f"INSERT INTO events VALUES ({10_000_000 + number}, 1, 'somebody', 9.99, now(), true, '{{}}')"
+
+
+def _hundred_rows(number: int) -> str:
+    return f"INSERT INTO t0 SELECT {1000 * number} + g, 'value' FROM generate_series(101, 200) g"
+
+
+def _hundred_tables(number: int) -> str:
+    return ";".join(
+        ["BEGIN", *(f"INSERT INTO t{table} VALUES ({-1 - number}, 'value')" for table in range(100)), "COMMIT"]
+    )
+
+
+def one_large_transaction(rows: int) -> Iterator[Figure]:
+    with _source() as (postgres, bench, _):
+        bench.init()
+        end = fill(postgres, "events", rows, per_transaction=rows)
+        seconds, peak = capture_run.measure(bench.config, end)
+        _say(f"{rows:,} rows in one transaction: {seconds:.1f} s")
+        assert ChangeLog(bench.state.log_uri).contents().end is not None
+        what = f"one transaction of {rows:,} rows: peak memory of capture"
+        yield Figure(what, f"{peak:.0f} MiB", "≤ 300 MiB", "150 MiB", peak <= 300)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--only", choices=["capture", "end-to-end", "latency", "memory"])
+    arguments = parser.parse_args()
+    parts: dict[str, Callable[[], Iterator[Figure]]] = {
+        "capture": lambda: capture_and_decode(arguments.rows),
+        "end-to-end": lambda: end_to_end(arguments.rows),
+        "latency": lambda: latencies(arguments.seconds),
+        "memory": lambda: one_large_transaction(arguments.rows * 5),
+    }
+    figures = [f for name, part in parts.items() if arguments.only in (None, name) for f in part()]
+    table = Table(
+        "what", "measured", "bar", "stretch", "reached", title=f"Penstock, {arguments.rows:,} rows of 7 columns"
+    )
+    for figure in figures:
+        table.add_row(figure.what, figure.measured, figure.bar, figure.stretch, "yes" if figure.reached else "no")
+    Console(width=130).print(table)
+    return 0 if all(figure.reached for figure in figures) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
