@@ -30,7 +30,8 @@ def main() -> int:
         else:
             pipeline.deliver(stop, task.sinks, task.until, task.available_now)
     except PenstockError as error:
-        show_error(error)
+        if not error.told:
+            show_error(error)
         return TRY_AGAIN if policy_for(error).verdict is Verdict.RETRY else 1
     return 0
 

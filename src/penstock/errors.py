@@ -33,6 +33,8 @@ from __future__ import annotations
 class PenstockError(Exception):
     """What happened and where, in one or two plain sentences; ``advice`` says what to do if the policy's is too general."""
 
+    told = False  # whoever raised it has shown it already
+
     def __init__(self, message: str, advice: str | None = None) -> None:
         super().__init__(message, advice)
         self.message = message

@@ -95,7 +95,7 @@ class Pipeline:
         self.reconcile()
         self.state.create()
         until = self._committed_now() if once else None
-        with repeated(self._keep_tables_in_step, RECONCILE_SECONDS, "reconcile"):
+        with repeated(self.keep_tables_in_step, RECONCILE_SECONDS, "reconcile"):
             Supervisor(self.config, tuple(sinks), until).run(stop or threading.Event())
 
     def run_delivery(self, once: bool = False, sinks: Sequence[str] = (), stop: threading.Event | None = None) -> None:
@@ -122,7 +122,7 @@ class Pipeline:
             sink.close()
         return Finding(name, True, f"Ready, {sink.guarantee}.")
 
-    def _keep_tables_in_step(self) -> None:
+    def keep_tables_in_step(self) -> None:
         """New tables that match come in. One that lost its key moves: until then its updates fail, in the source."""
         try:
             changed = self.reconcile()

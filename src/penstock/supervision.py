@@ -52,6 +52,8 @@ class Task:
 class ChildFailed(PenstockError):
     """A child stopped for good. It has said why itself."""
 
+    told = True
+
 
 class Supervisor:
     def __init__(

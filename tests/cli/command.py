@@ -52,8 +52,11 @@ class Here:
         return json.loads(self(*arguments).out)
 
 
-def run_to_end(*arguments: str | Path, seconds: float = 240) -> Outcome:
-    done = subprocess.run([*PENSTOCK, *map(str, arguments)], capture_output=True, text=True, timeout=seconds)
+def run_to_end(*arguments: str | Path, seconds: float = 240, python_path: Path | None = None) -> Outcome:
+    environment = {**os.environ, "PYTHONPATH": str(python_path)} if python_path else None
+    done = subprocess.run(
+        [*PENSTOCK, *map(str, arguments)], capture_output=True, text=True, timeout=seconds, env=environment
+    )
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 

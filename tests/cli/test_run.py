@@ -20,13 +20,41 @@ from typing import Any
 import duckdb
 import pytest
 
+from penstock.config.load import load_config
+from penstock.pipeline import Pipeline
 from penstock.postgres.connection import connect
+from penstock.status import status
 from penstock.testing.conditions import wait_until
 from tests.cli.command import PENSTOCK, Here, run_to_end, started, stopped_by, write_config
 
 PASSWORD = "open-sesame"
 NOISE = re.compile(r"log4j|incubator|NativeCodeLoader|setLogLevel|default log level|loopback|py4j|WARN", re.IGNORECASE)
 FILES = {"name": "files", "type": "file", "path": "events"}
+
+
+NAMES = ("InWrite", "InCommit", "Refusing")
+BROKEN_SINKS = """
+from penstock import Sink
+from penstock.errors import SinkRefused
+
+
+class InWrite(Sink):
+    def write(self, batch, changes):
+        raise ValueError("write")
+
+
+class Refusing(Sink):
+    def write(self, batch, changes):
+        return None
+
+    def commit(self, batch, receipts):
+        raise SinkRefused("Not this row.")
+
+
+class InCommit(Refusing):
+    def commit(self, batch, receipts):
+        raise ValueError("commit")
+"""
 
 
 def execute(url: str, *statements: str) -> None:
@@ -167,6 +195,33 @@ def test_capture_and_deliver_apart_do_what_run_does(database: str, tmp_path: Pat
     said = [json.loads(line)["message"] for line in outcome.err.splitlines()]
     assert said[0].startswith('Sink "files": 2 changes delivered, up to ')
     assert said[-1] == "Done."
+
+
+@pytest.mark.spark
+def test_sinks_that_fail_are_told_once_each_without_a_stack_trace(
+    database: str, tmp_path: Path, penstock: Here
+) -> None:
+    execute(database, "create table public.t (id int primary key)")
+    (tmp_path / "broken_sinks.py").write_text(BROKEN_SINKS)
+    sinks = [{"name": name, "type": f"broken_sinks:{name}"} for name in NAMES]
+    file = write_config(tmp_path, database, [*sinks, FILES])
+    Pipeline(load_config(write_config(tmp_path, database))).init()
+    execute(database, "insert into public.t values (1)")
+
+    outcome = run_to_end("run", file, "--once", python_path=tmp_path)
+
+    assert outcome.code == 1
+    assert sorted(line.partition("error: ")[2].split(".")[0] for line in outcome.errors) == [
+        "Sink \"InCommit\" stopped: Sink InCommit failed: ValueError('commit')",
+        "Sink \"InWrite\" stopped: Sink InWrite failed: ValueError('write')",
+        'Sink "Refusing" stopped: Not this row',
+    ]
+    assert "Traceback" not in outcome.err
+    assert NOISE.findall(outcome.err) == []
+    assert len(delivered(tmp_path / "events")) == 1
+    found = status(load_config(write_config(tmp_path, database, [{"name": n, "type": "stdout"} for n in NAMES])))
+    assert (found.healthy, [sink.state for sink in found.sinks]) == (False, ["failed"] * 3)
+    assert found.sinks[2].error == "Not this row."
 
 
 def test_a_signal_interrupts_the_wait_for_a_slot(database: str, tmp_path: Path) -> None:

@@ -75,7 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         command(args=_global_options_first(sys.argv[1:] if arguments is None else arguments), prog_name="penstock")
     except PenstockError as error:
-        show_error(error)
+        if not error.told:
+            show_error(error)
         sys.exit(BAD_USAGE if isinstance(error, ConfigError) else FAILED)
 
 

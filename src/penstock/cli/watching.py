@@ -33,7 +33,7 @@ _REFRESHES_PER_SECOND = 2
 def watched(pipeline: Pipeline, names: Sequence[str], as_lines: bool = False) -> Iterator[None]:
     """Shows how the sinks of these names, or all of them, get on. ``as_lines``: even where a person is watching."""
     if as_lines or not sys.stderr.isatty() or _prints_events_to_a_terminal(pipeline.config, names):
-        lines = _Lines(pipeline.config, names)
+        lines = Lines(pipeline.config, names)
         with repeated(lines.say_what_moved, LINE_SECONDS, "progress"):
             yield
     else:
@@ -52,7 +52,7 @@ def _sinks(found: Status, names: Sequence[str]) -> list[SinkStatus]:
     return [sink for sink in found.sinks if not names or sink.name in names]
 
 
-class _Lines:
+class Lines:
     def __init__(self, config: Config, names: Sequence[str]) -> None:
         self._config, self._names = config, names
         self._changes = {sink.name: sink.changes_total for sink in _sinks(status(config, ask_source=False), names)}

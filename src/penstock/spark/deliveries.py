@@ -127,7 +127,9 @@ class _Running:
         if policy.verdict is Verdict.STOP:
             self.failed = error
             self.delivery.note_error("failed", error)
-            logger.error('Sink "%s" stopped: %s %s', name, error, policy.advice)
+            trace = error if logger.isEnabledFor(logging.DEBUG) else None
+            logger.error('Sink "%s" stopped: %s %s', name, error, policy.advice, exc_info=trace)
+            error.told = True
             return
         delay = next(self._backoff)
         self._next_try = time.monotonic() + delay

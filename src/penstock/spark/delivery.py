@@ -9,76 +9,24 @@ from __future__ import annotations
 import pickle
 import threading
 import time
-import traceback
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock import failpoints
-from penstock.changelog.changes_of_units import change_batches
 from penstock.changelog.log import ChangeLog
-from penstock.changelog.plan import WorkUnit, plan
-from penstock.changes import ChangeBatch
-from penstock.errors import PenstockError, SinkError, SparkLost
+from penstock.changelog.plan import plan
+from penstock.errors import PenstockError, SparkLost
 from penstock.lsn import LSN, ZERO
 from penstock.sinks.contract import Batch, Sink
+from penstock.spark.writer import RECEIPTS, Writer, fault
 from penstock.state import PipelineState, SinkState, now
 from penstock.storage import Directory
-
-_RECEIPTS = "batch_start string, batch_end string, changes long, bytes long, commit_time long, receipt binary"
-
-
-@dataclass(frozen=True)
-class Writer:
-    """What runs in the executors. Pickled once per query."""
-
-    sink: Sink[Any]
-    log_uri: str
-    staging_uri: str
-
-    def __call__(self, units: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = [row for batch in units for row in batch.to_pylist()]  # one row per work unit
-        if rows:
-            yield self._write(rows)
-
-    def _write(self, rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
-        start, end = rows[0].pop("batch_start"), rows[0].pop("batch_end")
-        units = [WorkUnit(**{k: v for k, v in row.items() if not k.startswith("batch_")}) for row in rows]
-        batch = Batch(-1, LSN.parse(start), LSN.parse(end), f"{self.staging_uri}/{end.replace('/', '-')}")
-        counted = _Counted(change_batches(ChangeLog(self.log_uri), [u for u in units if u.segment], batch.start))
-        receipt: Any
-        try:
-            receipt = self.sink.write(batch, iter(counted))
-        except PenstockError as error:
-            receipt = error  # Spark would keep only its text
-        except Exception as error:  # noqa: BLE001  whatever else a sink raises is a fault of the sink, not of Spark
-            details = "".join(traceback.format_exception(error))
-            receipt = SinkError(f"Sink {self.sink.settings.name} failed: {error!r}", f"Its traceback:\n{details}")
-        return pa.RecordBatch.from_arrays(
-            [
-                pa.array([start]), pa.array([end]), pa.array([counted.changes]),
-                pa.array([sum(unit.bytes for unit in units)]), pa.array([counted.commit_time]),
-                pa.array([pickle.dumps(receipt)]),
-            ],
-            names=["batch_start", "batch_end", "changes", "bytes", "commit_time", "receipt"],
-        )  # fmt: skip
-
-
-class _Counted:
-    def __init__(self, batches: Iterator[ChangeBatch]) -> None:
-        self._batches, self.changes, self.commit_time = batches, 0, 0
-
-    def __iter__(self) -> Iterator[ChangeBatch]:
-        for batch in self._batches:
-            self.changes += len(batch)
-            self.commit_time = max(self.commit_time, int(batch.commit_time[-1]))
-            yield batch
 
 
 class SinkDelivery:
@@ -111,7 +59,7 @@ class SinkDelivery:
             .option("startingLsn", str(position or ZERO))
             .option("resumeLsn", str((position if self._sink.keeps_position else None) or ZERO))
             .load()
-            .mapInArrow(writer, _RECEIPTS)
+            .mapInArrow(writer, RECEIPTS)
             .observe("penstock", F.sum("changes").alias("changes"), F.sum("bytes").alias("bytes"))
         )
         query = stream.writeStream.queryName(self._name).option(
@@ -162,13 +110,21 @@ class SinkDelivery:
             start, end = LSN.parse(rows[0].batch_start), LSN.parse(rows[0].batch_end)
             staging = f"{self._state.staging_uri(self._name)}/{str(end).replace('/', '-')}"
             with self._lock:
-                self._sink.commit(Batch(number, start, end, staging), outcomes)
+                self._commit_to_sink(Batch(number, start, end, staging), outcomes)
                 failpoints.reach(failpoints.BATCH_COMMITTED)
                 self._delivered(end, sum(row.changes for row in rows), max(row.commit_time for row in rows), begun)
             Directory(staging).delete_all()
         except PenstockError as error:
             self.error = error
             raise
+
+    def _commit_to_sink(self, batch: Batch, receipts: Sequence[Any]) -> None:
+        try:
+            self._sink.commit(batch, receipts)
+        except PenstockError:
+            raise
+        except Exception as error:
+            raise fault(self._sink, error) from error
 
     def _delivered(self, end: LSN, changes: int, commit_time: int, begun: float) -> None:
         elapsed = max(now() - self.known.updated_at, time.monotonic() - begun, 1e-3)
@@ -185,7 +141,7 @@ class SinkDelivery:
             position = self.known.lsn
             if position is not None and position >= to:
                 return
-            self._sink.commit(Batch(-1, position or ZERO, to, self._state.staging_uri(self._name)), [])
+            self._commit_to_sink(Batch(-1, position or ZERO, to, self._state.staging_uri(self._name)), [])
             self._note(replace(self.known, lsn=to, updated_at=now(), changes_per_second=0.0))
 
     def diagnose(self, failure: PySparkException) -> PenstockError:

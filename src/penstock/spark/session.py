@@ -35,6 +35,7 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.sql.session.timeZone": "UTC",
     "spark.python.worker.reuse": "true",
+    "spark.python.daemon.module": "penstock.spark.daemon",
     "spark.driver.memory": "1g",
     "spark.scheduler.mode": "FAIR",  # sinks share the executors; a slow one does not hold up the others
 }
@@ -62,8 +63,11 @@ def open_session(settings: SparkSettings) -> SparkSession:
 
 
 def _logging_options() -> str:
-    """Set before the JVM starts: most of the noise comes before a session is there to be told a level."""
-    level = "warn" if logger.isEnabledFor(logging.DEBUG) else "error"
+    """Set before the JVM starts: most of the noise comes before a session is there to be told a level.
+
+    Why a batch failed is said by us, in a sentence; Spark's own account of it, with its stack traces, is for who debugs.
+    """
+    level = "warn" if logger.isEnabledFor(logging.DEBUG) else "fatal"
     return f'"-Dlog4j2.configurationFile={_LOG4J.as_uri()}" -Dpenstock.spark.level={level}'
 
 
