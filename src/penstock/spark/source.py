@@ -43,7 +43,11 @@ class ChangeSource(DataSource):
         self._log = ChangeLog(options["path"])
 
     def schema(self) -> str | StructType:
-        return self._table().spark_schema() if "table" in self.options else UNIT_SCHEMA
+        if "table" not in self.options:
+            return UNIT_SCHEMA
+        from pyspark.sql.pandas.types import from_arrow_schema  # brings pandas, which nobody else here needs
+
+        return from_arrow_schema(self._table().arrow_schema())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         table = self._table() if "table" in self.options else None

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
 
 from penstock.changelog.changes_of_units import change_batches
 from penstock.changelog.log import ChangeLog
@@ -59,9 +57,6 @@ class TypedTable:
     def arrow_schema(self) -> pa.Schema:
         columns = [pa.field(c.name, arrow_type(c, self.unrepresentable)) for c in self.relation.columns]
         return pa.schema(columns + _CHANGE_FIELDS)
-
-    def spark_schema(self) -> StructType:
-        return from_arrow_schema(self.arrow_schema())
 
     def read(self, log: ChangeLog, units: Sequence[WorkUnit], after: LSN) -> Iterator[pa.RecordBatch]:
         for batch in change_batches(log, units, after):

@@ -1,0 +1,77 @@
+"""What runs in the executors: work units ▶ change batches ▶ ``sink.write`` ▶ a receipt. Imports nothing of Spark."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.changelog.changes_of_units import change_batches
+from penstock.changelog.log import ChangeLog
+from penstock.changelog.plan import WorkUnit
+from penstock.changes import ChangeBatch
+from penstock.errors import PenstockError, SinkError
+from penstock.lsn import LSN
+from penstock.sinks.contract import Batch, Sink
+
+RECEIPTS = "batch_start string, batch_end string, changes long, bytes long, commit_time long, receipt binary"
+
+
+@dataclass(frozen=True)
+class Writer:
+    """What runs in the executors. Pickled once per query."""
+
+    sink: Sink[Any]
+    log_uri: str
+    staging_uri: str
+
+    def __call__(self, units: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = [row for batch in units for row in batch.to_pylist()]  # one row per work unit
+        if rows:
+            yield self._write(rows)
+
+    def _write(self, rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
+        start, end = rows[0].pop("batch_start"), rows[0].pop("batch_end")
+        units = [WorkUnit(**{k: v for k, v in row.items() if not k.startswith("batch_")}) for row in rows]
+        batch = Batch(-1, LSN.parse(start), LSN.parse(end), f"{self.staging_uri}/{end.replace('/', '-')}")
+        counted = _Counted(change_batches(ChangeLog(self.log_uri), [u for u in units if u.segment], batch.start))
+        receipt: Any
+        try:
+            receipt = self.sink.write(batch, iter(counted))
+        except PenstockError as error:
+            receipt = error  # Spark would keep only its text
+        except Exception as error:  # noqa: BLE001  whatever else a sink raises is a fault of the sink, not of Spark
+            receipt = fault(self.sink, error)
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array([start]), pa.array([end]), pa.array([counted.changes]),
+                pa.array([sum(unit.bytes for unit in units)]), pa.array([counted.commit_time]),
+                pa.array([pickle.dumps(receipt)]),
+            ],
+            names=["batch_start", "batch_end", "changes", "bytes", "commit_time", "receipt"],
+        )  # fmt: skip
+
+
+def fault(sink: Sink[Any], error: Exception) -> SinkError:
+    """What a sink raised that is not in its contract. The traceback is a note, which pickles, unlike the cause."""
+    fault = SinkError(
+        f"Sink {sink.settings.name} failed: {error!r}.",
+        "This is a fault in the sink; nothing was skipped. Run with --debug to see where.",
+    )
+    fault.add_note("".join(traceback.format_exception(error)))
+    return fault
+
+
+class _Counted:
+    def __init__(self, batches: Iterator[ChangeBatch]) -> None:
+        self._batches, self.changes, self.commit_time = batches, 0, 0
+
+    def __iter__(self) -> Iterator[ChangeBatch]:
+        for batch in self._batches:
+            self.changes += len(batch)
+            self.commit_time = max(self.commit_time, int(batch.commit_time[-1]))
+            yield batch
