@@ -20,10 +20,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from penstock.config.load import load_config
-from penstock.pipeline import Pipeline
 from penstock.postgres.connection import connect
-from penstock.status import status
 from penstock.testing.conditions import wait_until
 from tests.cli.command import PENSTOCK, Here, run_to_end, started, stopped_by, write_config
 
@@ -198,14 +195,12 @@ def test_capture_and_deliver_apart_do_what_run_does(database: str, tmp_path: Pat
 
 
 @pytest.mark.spark
-def test_sinks_that_fail_are_told_once_each_without_a_stack_trace(
-    database: str, tmp_path: Path, penstock: Here
-) -> None:
+def test_sinks_that_fail_are_told_once_each_without_a_stack_trace(database: str, tmp_path: Path) -> None:
     execute(database, "create table public.t (id int primary key)")
     (tmp_path / "broken_sinks.py").write_text(BROKEN_SINKS)
     sinks = [{"name": name, "type": f"broken_sinks:{name}"} for name in NAMES]
     file = write_config(tmp_path, database, [*sinks, FILES])
-    Pipeline(load_config(write_config(tmp_path, database))).init()
+    assert run_to_end("init", file, python_path=tmp_path).code == 0
     execute(database, "insert into public.t values (1)")
 
     outcome = run_to_end("run", file, "--once", python_path=tmp_path)
@@ -219,9 +214,11 @@ def test_sinks_that_fail_are_told_once_each_without_a_stack_trace(
     assert "Traceback" not in outcome.err
     assert NOISE.findall(outcome.err) == []
     assert len(delivered(tmp_path / "events")) == 1
-    found = status(load_config(write_config(tmp_path, database, [{"name": n, "type": "stdout"} for n in NAMES])))
-    assert (found.healthy, [sink.state for sink in found.sinks]) == (False, ["failed"] * 3)
-    assert found.sinks[2].error == "Not this row."
+    shown = run_to_end("status", file, "--json", python_path=tmp_path)
+    assert shown.code == 1
+    told = {sink["name"]: (sink["state"], sink["error"]) for sink in json.loads(shown.out)["sinks"]}
+    assert {name: state for name, (state, _) in told.items()} == {**dict.fromkeys(NAMES, "failed"), "files": "stopped"}
+    assert told["Refusing"][1] == "Not this row."
 
 
 def test_a_signal_interrupts_the_wait_for_a_slot(database: str, tmp_path: Path) -> None:
