@@ -54,13 +54,16 @@ def type_names(connection: Connection, declared: Iterable[tuple[int, int]]) -> d
 
 
 def primary_key(connection: Connection, relation_oid: int) -> tuple[str, ...]:
-    """The names of the primary key's columns in its order; empty when there is none."""
+    """The names of the primary key's columns in its order; empty when there is none.
+
+    A deferrable one does not count: within a transaction, two rows may have the same key.
+    """
     with translated_errors("Reading a primary key"):
         rows = connection.execute(
             "select a.attname from pg_index i "
             "cross join unnest(i.indkey::int2[]) with ordinality as k (attnum, position) "
             "join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.attnum "
-            "where i.indrelid = %s and i.indisprimary and k.position <= i.indnkeyatts order by k.position",
+            "where i.indrelid = %s and i.indisprimary and i.indimmediate and k.position <= i.indnkeyatts order by k.position",
             [relation_oid],
         ).fetchall()
     return tuple(name for (name,) in rows)

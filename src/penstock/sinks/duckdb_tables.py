@@ -119,11 +119,11 @@ def _free_name(name: str, taken: set[str]) -> str:
 
 def apply(connection: duckdb.DuckDBPyConnection, tables: Tables, staged: Sequence[StagedChanges]) -> None:
     """All changes of a batch, table by table, each table's in order."""
-    by_table = sorted(staged, key=lambda changes: changes.relation.qualified_name)  # stable: order within a table stays
-    for _table, members in groupby(by_table, key=lambda changes: changes.relation.qualified_name):
+    # DuckDB has no tables without columns, and their rows say nothing.
+    with_columns = [changes for changes in staged if changes.relation.columns]
+    by_table = sorted(with_columns, key=_table_of)  # stable: order within a table stays
+    for _table, members in groupby(by_table, key=_table_of):
         changes = list(members)
-        if not changes[0].relation.columns:
-            continue  # DuckDB has no tables without columns, and their rows say nothing
         truncated_at = max((change.truncated_at for change in changes if change.truncated_at), default=None)
         if truncated_at is not None:
             # What lies wholly before the TRUNCATE is void; where it lies within, net() has left out what was before it.
@@ -131,6 +131,10 @@ def apply(connection: duckdb.DuckDBPyConnection, tables: Tables, staged: Sequenc
             connection.execute(f"DELETE FROM {tables.target(changes[0].relation).sql}")
         for change in changes:
             _apply_one(connection, tables.target(change.relation), change)
+
+
+def _table_of(changes: StagedChanges) -> tuple[str, str]:
+    return changes.relation.schema, changes.relation.table
 
 
 def _apply_one(connection: duckdb.DuckDBPyConnection, target: Target, change: StagedChanges) -> None:
