@@ -15,7 +15,7 @@ class BackgroundPipeline:
         self._pipeline = pipeline
         self._stop = threading.Event()
         self._ended = threading.Event()
-        self._error: PenstockError | None = None
+        self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
 
     def start(self) -> None:
@@ -35,7 +35,7 @@ class BackgroundPipeline:
     def _run(self) -> None:
         try:
             self._pipeline.run(stop=self._stop)
-        except PenstockError as error:
+        except BaseException as error:  # noqa: BLE001  raised in the foreground
             self._error = error
         finally:
             self._ended.set()

@@ -98,8 +98,9 @@ class Display:
         return show
 
     def comparisons(self, comparisons: Sequence[TableComparison]) -> None:
+        yes = "✓" if self._console.encoding.startswith("utf") else "yes"
         rows = [
-            (c.table, f"{c.source_rows:,}", f"{c.target_rows:,}", "✓" if c.equal else _difference(c))
+            (c.table, f"{c.source_rows:,}", f"{c.target_rows:,}", yes if c.equal else _difference(c))
             for c in comparisons
         ]
         self.table(("table", "rows in Postgres", "rows in DuckDB", "equal"), rows)
@@ -114,7 +115,7 @@ class Display:
 
 
 def _difference(comparison: TableComparison) -> str:
-    return f"✗ {comparison.missing:,} missing, {comparison.extra:,} too many"
+    return f"NO: {comparison.missing:,} missing, {comparison.extra:,} too many"
 
 
 def _is_number(value: Any) -> bool:

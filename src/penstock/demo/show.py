@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -38,6 +40,7 @@ state_dir: .penstock
 source:
   url: {url}
   mode: stream
+log: {{retention: 1h}}
 sinks:
   - {{name: lake, type: duckdb, path: shop.duckdb}}
 """
@@ -60,6 +63,8 @@ def run_demo(seconds: float = 10, keep: bool = False) -> int:
     ``keep`` leaves a directory ``penstock-demo`` with the DuckDB file, the config and the change log where it was called;
     otherwise nothing is left.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without ✓ is no reason to fail
     display = Display(Console())
     try:
         with _interruptible(), _quiet(), contextlib.ExitStack() as held:
@@ -172,7 +177,7 @@ class _Demo:
         self._display.say(
             f"Kept in {folder}: shop.duckdb (the mirror), penstock.yaml (the config), .penstock (the change log).\n"
             f"  python -c \"import duckdb; duckdb.connect('{self._mirror}').sql('FROM public.orders LIMIT 10').show()\"\n"
-            f"  penstock log {folder / 'penstock.yaml'} show\n"
+            f"  penstock log {folder / 'penstock.yaml'} show --table customers --limit 3\n"
         )
 
 
