@@ -24,16 +24,21 @@ class RelationDescriber:
             self._connection = connect(self._url)
         if unknown:
             self._types.update(catalog.resolve_types(self._connection, unknown))
-        columns = tuple(self._column(column, announced) for column in message.columns)
+        declared = {(column.type_oid, column.modifier) for column in message.columns}
+        names = catalog.type_names(self._connection, declared)
+        columns = tuple(self._column(column, names, announced) for column in message.columns)
         return Relation(message.oid, message.schema, message.table, message.identity, columns, self._key(message))
 
-    def _column(self, column: RelationColumn, announced: dict[int, TypeMessage]) -> Column:
+    def _column(
+        self, column: RelationColumn, names: dict[tuple[int, int], str], announced: dict[int, TypeMessage]
+    ) -> Column:
         known = self._types.get(column.type_oid)
         if known is None:  # dropped since; pgoutput announced at least its name
             name = announced[column.type_oid].name if column.type_oid in announced else str(column.type_oid)
             return Column(column.name, column.type_oid, name, "other", in_identity=column.in_identity)
         modifier = column.modifier if column.modifier != -1 else known.modifier
-        return Column(column.name, column.type_oid, known.name, known.base, modifier, known.element, column.in_identity)
+        name = names.get((column.type_oid, column.modifier), known.name)
+        return Column(column.name, column.type_oid, name, known.base, modifier, known.element, column.in_identity)
 
     def _key(self, message: RelationMessage) -> tuple[str, ...]:
         """The replica identity's columns; with REPLICA IDENTITY FULL the primary key, if there is one."""
