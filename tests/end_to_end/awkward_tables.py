@@ -49,7 +49,8 @@ SETUP = (
 
 FIRST = (
     """insert into "a.b"."c" values (1, 'one'); insert into a."b.c" values (1, 'uno'), (2, 'dos')""",
-    """insert into "drop table; --"."drop table; --" values (1, 'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'); insert into "drop table; --"."drop table; --" values (2)""",
+    """insert into "drop table; --"."drop table; --" values (1, 'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h')""",
+    """insert into "drop table; --"."drop table; --" values (2)""",
     """insert into "Ünï 🐘 ""x"" y"."Ta""ble" values (1, 'x'), (2, 'y')""",
     """insert into "select"."from" values (1, 'x', 'y', 'z'), (2, null, null, null)""",
     """insert into "Users" values (1, 'Ada', 'ada'); insert into users values (1, 's', 'r'), (2, null, '')""",

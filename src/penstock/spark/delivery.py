@@ -47,7 +47,7 @@ class SinkDelivery:
     def start(self, available_now: bool) -> StreamingQuery:
         """Begins where the sink's own record says, or else where Spark's checkpoint does."""
         self.error = None
-        position = self._where_to_begin(self._sink.prepare())
+        position = self._where_to_begin(self._prepare_sink())
         self._note(replace(self.known, lsn=position, updated_at=now(), state="running", error=None))
         writer = Writer(self._sink, self._state.log_uri, self._state.staging_uri(self._name))
         settings = self._sink.settings
@@ -71,6 +71,14 @@ class SinkDelivery:
         elif settings.trigger:
             query = query.trigger(processingTime=f"{int(settings.trigger * 1000)} milliseconds")
         return query.start()
+
+    def _prepare_sink(self) -> LSN | None:
+        try:
+            return self._sink.prepare()
+        except PenstockError:
+            raise
+        except Exception as error:
+            raise fault(self._sink, error) from error
 
     def _where_to_begin(self, own: LSN | None) -> LSN | None:
         """The sink's own record where it keeps one; None: where the log begins.

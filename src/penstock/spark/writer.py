@@ -39,18 +39,17 @@ class Writer:
         units = [WorkUnit(**{k: v for k, v in row.items() if not k.startswith("batch_")}) for row in rows]
         batch = Batch(-1, LSN.parse(start), LSN.parse(end), f"{self.staging_uri}/{end.replace('/', '-')}")
         counted = _Counted(change_batches(ChangeLog(self.log_uri), [u for u in units if u.segment], batch.start))
-        receipt: Any
         try:
-            receipt = self.sink.write(batch, iter(counted))
+            receipt = pickle.dumps(self.sink.write(batch, iter(counted)))
         except PenstockError as error:
-            receipt = error  # Spark would keep only its text
+            receipt = pickle.dumps(error)  # Spark would keep only its text
         except Exception as error:  # noqa: BLE001  whatever else a sink raises is a fault of the sink, not of Spark
-            receipt = fault(self.sink, error)
+            receipt = pickle.dumps(fault(self.sink, error))
         return pa.RecordBatch.from_arrays(
             [
                 pa.array([start]), pa.array([end]), pa.array([counted.changes]),
                 pa.array([sum(unit.bytes for unit in units)]), pa.array([counted.commit_time]),
-                pa.array([pickle.dumps(receipt)]),
+                pa.array([receipt]),
             ],
             names=["batch_start", "batch_end", "changes", "bytes", "commit_time", "receipt"],
         )  # fmt: skip
