@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -108,6 +108,7 @@ class _Child:
         code = self._process.poll()
         if code is None:
             return
+        _sweep(self._process)
         self._process = None
         if code == 0:
             self.succeeded = True
@@ -147,8 +148,15 @@ class _Child:
             logger.warning("The %s process does not end; it is killed.", self.role)
             self._process.kill()
             self._process.wait()
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        _sweep(self._process)
+
+
+def _sweep(process: subprocess.Popen[bytes]) -> None:
+    """Ends what a child that is gone has left: its JVM may be starting still. They are in the group that it led."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    if process.stdin is not None:
+        process.stdin.close()
 
 
 @contextmanager

@@ -159,10 +159,37 @@ def deliver(
 ) -> None:
     """Opens a Spark session, delivers, and closes it again."""
     with state.exclusive([sink.settings.name for sink in sinks]):
-        spark = open_session(settings)
+        spark = _open_unless_stopped(settings, stop)
+        if spark is None:
+            return
         try:
             Deliveries(spark, sinks, state).run(stop, until, available_now)
         except (Py4JError, ConnectionError) as error:
             raise SparkLost("The Java process of Spark is gone.") from error
         finally:
             close_session(spark)
+
+
+def _open_unless_stopped(settings: SparkSettings, stop: threading.Event) -> SparkSession | None:
+    """None if ``stop`` came first: a JVM takes seconds to start, and until then there is nothing to end in good order."""
+    outcome: list[SparkSession | BaseException] = []
+
+    def work() -> None:
+        try:
+            session = open_session(settings)
+        except BaseException as error:  # noqa: BLE001  raised by the thread that waits for us
+            outcome.append(error)
+            return
+        outcome.append(session)
+        if stop.is_set():
+            close_session(session)
+
+    thread = threading.Thread(target=work, name="open Spark", daemon=True)
+    thread.start()
+    while thread.is_alive() and not stop.is_set():
+        thread.join(_LOOK_SECONDS)
+    if stop.is_set():
+        return None
+    if isinstance(outcome[0], BaseException):
+        raise outcome[0]
+    return outcome[0]
