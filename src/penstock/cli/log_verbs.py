@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import ValidationError
@@ -20,10 +20,11 @@ from penstock.cli.invocation import ConfigFile, invocation
 from penstock.cli.status_table import size, to_stdout
 from penstock.config.tables import TableSelection
 from penstock.errors import ConfigError
-from penstock.log_events import LogRange, event_lines, segment_lines
-from penstock.log_query import Answer
-from penstock.log_query import query as query_log
 from penstock.lsn import LSN, ZERO
+
+if TYPE_CHECKING:  # the others are loaded by those who ask for the log: they take their time
+    from penstock.log_events import LogRange
+    from penstock.log_query import Answer
 
 app = typer.Typer(help="Read the change log.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -57,6 +58,8 @@ def show(
     segments: Annotated[bool, typer.Option("--segments", help="One line for each segment instead.")] = False,
 ) -> None:
     """Print changes as JSON events, one per line, in commit order."""
+    from penstock.log_events import event_lines, segment_lines
+
     log, wanted = _the_log(context), _range(table, start, end)
     with _reader_may_leave():
         if segments:
@@ -83,6 +86,8 @@ def query(
     Views: changes (schema, table, op, lsn, position, sequence, xid, commit_time, and key, after, before as JSON) and segments
     (name, start, end, rows, bytes, tables). --table, --from and --to spare reading the rest of the log.
     """
+    from penstock.log_query import query as query_log
+
     log, wanted = _the_log(context), _range(table, start, end)
     with _reader_may_leave(), query_log(log, sql, wanted, as_json) as answer:
         if as_json:
@@ -111,6 +116,8 @@ def _the_log(context: typer.Context) -> ChangeLog:
 
 
 def _range(tables: list[str] | None, start: str | None, end: str | None) -> LogRange:
+    from penstock.log_events import LogRange
+
     return LogRange(_selection(tables), _lsn("--from", start) or ZERO, _lsn("--to", end))
 
 
