@@ -43,9 +43,10 @@ def standalone_cluster(directory: Path) -> Iterator[Cluster]:
         for work in works:
             _start(started, work.with_suffix(".log"), "worker.Worker", "--cores", "1", "--memory", "1g", "--webui-port", "0",
                    "--work-dir", str(work), url)  # fmt: skip
-        for work in works:
-            wait_until(lambda log=work.with_suffix(".log"): "registered with master" in log.read_text(),
-                       what="a worker to register")  # type: ignore[misc]  # fmt: skip
+        logs = [work.with_suffix(".log") for work in works]
+        wait_until(
+            lambda: all("registered with master" in log.read_text() for log in logs), what="the workers to register"
+        )
         yield Cluster(url, works)
     finally:
         for process in reversed(started):
@@ -71,7 +72,7 @@ def _start(started: list[subprocess.Popen[bytes]], log: Path, kind: str, *argume
                 stderr=output,
                 env=environment,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         )
 
 
