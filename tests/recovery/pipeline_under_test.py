@@ -104,10 +104,10 @@ class PipelineUnderTest:
             thread.error = None
             return error
 
-    def deliver(self, spark: SparkSession) -> None:
-        """All that the log has now, to both sinks."""
+    def deliver(self, spark: SparkSession, *sinks: str) -> None:
+        """All that the log has now, to both sinks or to these."""
         self.state.create()
-        Deliveries(spark, self.pipeline.sinks(), self.state).run(threading.Event(), available_now=True)
+        Deliveries(spark, self.pipeline.sinks(sinks), self.state).run(threading.Event(), available_now=True)
 
     @contextmanager
     def delivering(self, spark: SparkSession) -> Iterator[None]:

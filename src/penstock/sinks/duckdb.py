@@ -57,6 +57,7 @@ class DuckDBSink(Sink[DuckDBSettings]):
     def __init__(self, settings: DuckDBSettings) -> None:
         super().__init__(settings)
         self._duckdb: duckdb.DuckDBPyConnection | None = None
+        self._held: LSN | None = None  # up to where the file held everything when we last had it open
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_duckdb": None}
@@ -88,7 +89,8 @@ class DuckDBSink(Sink[DuckDBSettings]):
         self.check()
         with self._opened() as connection:
             connection.execute(_PROGRESS)
-            return self._position(connection)
+            self._held = self._position(connection)
+            return self._held
 
     def write(self, batch: Batch, changes: Iterator[ChangeBatch]) -> list[StagedChanges]:
         return [
@@ -100,12 +102,15 @@ class DuckDBSink(Sink[DuckDBSettings]):
     def commit(self, batch: Batch, receipts: Sequence[list[StagedChanges]]) -> None:
         """One transaction:
 
+        0. A file that holds less than it did was replaced since: the batch would leave a hole, so ``prepare`` looks anew.
         1. A batch at or below the recorded position was committed by somebody who died before saying so: nothing to do.
         2. Tables are created or altered to fit, changes applied in order.
         3. The position is recorded, and all of it committed. Killed before: DuckDB's log rolls everything back.
         """
         with self._opened() as connection, self._transaction(connection):
+            connection.execute(_PROGRESS)
             position = self._position(connection)
+            self._refuse_older_copy(position)
             if position is not None and batch.end <= position:
                 return
             tables = Tables(connection, self.settings.unrepresentable)
@@ -113,6 +118,15 @@ class DuckDBSink(Sink[DuckDBSettings]):
             connection.execute(f"DELETE FROM {CATALOG}.penstock.progress WHERE sink = ?", [self.settings.name])
             connection.execute(
                 f"INSERT INTO {CATALOG}.penstock.progress VALUES (?, ?, now())", [self.settings.name, str(batch.end)]
+            )
+        self._held = batch.end
+
+    def _refuse_older_copy(self, position: LSN | None) -> None:
+        if self._held is not None and (position is None or position < self._held):
+            raise SinkUnavailable(
+                f"{self.settings.path} of sink {self.settings.name} held changes up to {self._held} and now holds them up "
+                f"to {position or 'none at all'}: it was replaced while we were running.",
+                "Delivery looks for what it lacks in the change log.",
             )
 
     def _position(self, connection: duckdb.DuckDBPyConnection) -> LSN | None:

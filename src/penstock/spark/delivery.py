@@ -21,11 +21,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock import failpoints
 from penstock.changelog.log import ChangeLog
 from penstock.changelog.plan import plan
-from penstock.errors import PenstockError, SparkLost
+from penstock.errors import LogGap, PenstockError, SparkLost
 from penstock.lsn import LSN, ZERO
 from penstock.sinks.contract import Batch, Sink
 from penstock.spark.writer import RECEIPTS, Writer, fault
-from penstock.state import PipelineState, SinkState, now
+from penstock.state import CaptureState, PipelineState, SinkState, now
 from penstock.storage import Directory
 
 
@@ -92,9 +92,15 @@ class SinkDelivery:
         if noted is not None and (own is None or own < noted):
             captured = self._state.capture()
             own = own if own is not None else captured.begin if captured else noted
-            self._log.after(own)  # LogGap if it does not
+            self._require_log_from(own, captured)
             Directory(self._state.checkpoint_uri(self._name)).delete_all()
         return own
+
+    def _require_log_from(self, own: LSN, captured: CaptureState | None) -> None:
+        """LogGap if it does not reach back so far; a log that is gone altogether does not either."""
+        if self._log.contents().end is None and captured is not None and captured.log_end > own:
+            raise LogGap(f"The change log is empty, but changes after {own} are needed.")
+        self._log.after(own)
 
     def _commit(self, receipts: DataFrame, number: int) -> None:
         """Called by Spark for every micro-batch. Killed anywhere in here, the same batch comes again:

@@ -1,0 +1,105 @@
+"""The named points at which a process may die: after each, the rest arrives, once."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock import failpoints
+from penstock.state import SinkState, now
+from penstock.testing.conditions import wait_until
+from tests.recovery.pipeline_under_test import PipelineUnderTest
+from tests.recovery.process_under_test import RunningPipeline
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_left_running")]
+
+
+@pytest.fixture
+def pipeline(database: str, tmp_path: Path) -> PipelineUnderTest:
+    """Something was delivered already; a transaction of several segments, then a small one, wait in the source."""
+    pipeline = PipelineUnderTest(database, tmp_path, "segment_bytes: 16KiB")
+    pipeline.begin()
+    pipeline.insert(1, 10)
+    pipeline.capture_all()
+    return pipeline
+
+
+def dies(pipeline: PipelineUnderTest, verb: str, failpoint: str, *arguments: str) -> None:
+    process = RunningPipeline(
+        pipeline.file, pipeline.directory / "process.log", *arguments, verb=verb, failpoint=failpoint
+    )
+    assert process.wait() == -signal.SIGKILL, (pipeline.directory / "process.log").read_text()
+
+
+@pytest.mark.parametrize("segment", [1, 3])
+@pytest.mark.parametrize("point", [failpoints.SEGMENT_WRITTEN, failpoints.SEGMENT_VISIBLE])
+def test_capture_that_dies_around_a_segment_writes_each_change_once(
+    pipeline: PipelineUnderTest, spark: SparkSession, point: str, segment: int
+) -> None:
+    pipeline.insert(11, 400, size=200)
+    pipeline.insert(401, 410)
+
+    dies(pipeline, "capture", f"{point}:{segment}")
+    pipeline.capture_all()
+    pipeline.deliver(spark)
+
+    assert pipeline.wrong() == []
+    assert not list(Path(pipeline.log.directory.path).glob(".*")), "temporary files are left"
+
+
+@pytest.mark.parametrize("point", [failpoints.BATCH_STAGED, failpoints.BATCH_COMMITTED])
+def test_delivery_that_dies_around_a_commit_delivers_each_change_once(
+    pipeline: PipelineUnderTest, spark: SparkSession, point: str
+) -> None:
+    pipeline.deliver(spark)
+    pipeline.execute("update items set value = 'changed' where id < 6")
+    pipeline.execute("delete from items where id = 9")
+    pipeline.capture_all()
+
+    dies(pipeline, "deliver", f"{point}:1", "--once")
+    pipeline.insert(11, 20)
+    pipeline.capture_all()
+    pipeline.deliver(spark)
+
+    assert pipeline.wrong() == []
+
+
+def test_a_batch_that_spark_does_not_know_of_is_not_looked_for_in_a_log_that_let_go_of_it(
+    pipeline: PipelineUnderTest, spark: SparkSession
+) -> None:
+    """Killed between the sinks' commit and Spark's checkpoint; then capture runs on and deletes what all sinks hold."""
+    dies(pipeline, "deliver", f"{failpoints.BATCH_COMMITTED}:1", "--once", "--sink", "lake")
+    pipeline.deliver(spark, "events")
+    end = pipeline.log.contents().end
+    assert end is not None
+    pipeline.state.save(SinkState(end, now()), "lake")  # as if it had come just that much further
+    pipeline.insert(11, 20)
+    with pipeline.capturing() as capture:
+        capture.reach(pipeline.committed_now())
+        wait_until(lambda: len(pipeline.log.contents().stretches) == 1, what="the log to let go of the batch")
+
+    pipeline.deliver(spark)
+
+    assert pipeline.wrong() == []
+
+
+def test_a_log_that_was_lost_with_a_batch_under_way_may_be_cut_differently(
+    pipeline: PipelineUnderTest, spark: SparkSession
+) -> None:
+    """Spark's checkpoint still has a batch that ended where the old log's segment did."""
+    pipeline.insert(11, 20)
+    pipeline.capture_all()
+    dies(pipeline, "deliver", f"{failpoints.BATCH_STAGED}:1", "--once")
+    shutil.rmtree(pipeline.log.directory.path)
+    pipeline.insert(21, 30)
+    pipeline.capture_all()
+    pipeline.insert(31, 40)
+    pipeline.capture_all()
+
+    pipeline.deliver(spark)
+
+    assert pipeline.wrong() == []
