@@ -131,6 +131,24 @@ def test_a_definition_sent_again_unchanged_is_no_schema_change() -> None:
     assert content.rows == 2
 
 
+def test_a_primary_key_that_goes_is_a_schema_change_though_the_message_is_the_same() -> None:
+    """With REPLICA IDENTITY FULL every column is part of the identity, so that only the catalog knows the key."""
+    keyed, bag = (relation("public", "t", id="int8", key=key, identity="f", oid=1) for key in (("id",), ()))
+    assert script.relation(keyed) == script.relation(bag)
+    stream = script.ScriptedStream(START)
+    for _ in range(2):
+        with stream.transaction():
+            stream.relation(keyed)
+            stream.insert(keyed, ["1"])
+    answers = [keyed]
+    clusterer = Clusterer(LSN(START), lambda _message, _types: answers[0], 1 << 20)
+    (before,) = clusterer.add([chunk(stream.messages[:4])])
+    answers[0] = bag
+    (after,) = clusterer.add([chunk(stream.messages[4:])])
+    assert [content.relations[0][0] for content in (before, after)] == [keyed, bag]
+    assert after.name.schema_change
+
+
 def test_a_message_outside_a_transaction_has_its_own_position_and_time() -> None:
     stream = script.ScriptedStream(START)
     lsn = stream.standalone_message("note", b"hello", sent_at=1_000_000)

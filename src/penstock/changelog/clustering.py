@@ -96,8 +96,16 @@ class Clusterer:
             known = self._relations.get(int.from_bytes(payload[1:5]))
             if known is None:
                 self._adopt(run, index)
-            elif known[0] != payload:
+            elif known[0] != payload or self._key_changed(payload, known[1]):
                 yield index
+
+    def _key_changed(self, payload: bytes, known: Relation) -> bool:
+        """With REPLICA IDENTITY FULL a message does not tell the primary key, which may have come or gone."""
+        if known.identity != "f":
+            return False
+        message = pgoutput.parse(payload)
+        assert isinstance(message, pgoutput.RelationMessage)
+        return self._describe(message, self._types) != known
 
     def _adopt(self, run: Run, index: int) -> None:
         payload = run.payload(index)
