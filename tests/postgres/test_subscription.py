@@ -113,7 +113,7 @@ def test_a_slot_in_use_is_not_dropped(connection: Connection, database: str, mon
             f"START_REPLICATION SLOT {made.slot} LOGICAL 0/0 (proto_version '1', publication_names 'shop')".encode()
         )
         state = wait_until(
-            lambda: (s := subscription.slot_state(connection, made.slot)) and s.active and s, what="a reader"
+            lambda: s if (s := subscription.slot_state(connection, made.slot)) and s.active else None, what="a reader"
         )
         assert state
         with pytest.raises(SlotBusy, match=f"server process {state.active_pid};"):

@@ -33,7 +33,9 @@ def duckdb_rows(path: Path, tables: Sequence[Table]) -> dict[Table, Rows]:
             (schema, table): (target, json.loads(columns))
             for schema, table, target, columns in connection.execute("from penstock.tables").fetchall()
         }
-        return {table: _rows_of(connection, table, *names.get((table.schema, table.name), ("", {}))) for table in tables}
+        return {
+            table: _rows_of(connection, table, *names.get((table.schema, table.name), ("", {}))) for table in tables
+        }
 
 
 def _open(path: Path) -> duckdb.DuckDBPyConnection | None:
@@ -43,7 +45,9 @@ def _open(path: Path) -> duckdb.DuckDBPyConnection | None:
         return None
 
 
-def _rows_of(connection: duckdb.DuckDBPyConnection, table: Table, target: str, columns: Mapping[str, list[str]]) -> Rows:
+def _rows_of(
+    connection: duckdb.DuckDBPyConnection, table: Table, target: str, columns: Mapping[str, list[str]]
+) -> Rows:
     if not target:
         return Counter()  # nothing ever happened to that table
     listed = ", ".join(f"cast({_quoted(columns[name][0])} as varchar)" for name in table.columns)
@@ -100,7 +104,7 @@ class Replay:
         return Counter(self._rows[table].values())
 
     def _apply(self, event: dict[str, Any]) -> None:
-        table = self._tables.get((event.get("schema"), event.get("table")))
+        table = self._tables.get((event.get("schema", ""), event.get("table", "")))
         if event["op"] in ("schema", "message") or table is None:
             return
         place = (event["lsn"], event["sequence"], str(table))
@@ -161,10 +165,11 @@ def _number(lsn: str) -> int:
     return (int(high, 16) << 32) | int(low, 16)
 
 
+_OPS = {b"I": "insert", b"U": "update", b"D": "delete", b"T": "truncate"}
+
+
 class Witness:
     """A second slot on the same publication: an independent record of every change that was committed."""
-
-    _OPS = {b"I": "insert", b"U": "update", b"D": "delete", b"T": "truncate"}
 
     def __init__(self, url: str, publication: str) -> None:
         self._url, self._publication = url, publication
@@ -188,10 +193,10 @@ class Witness:
                 elif kind == b"R":
                     schema, table = data[5:].split(b"\0")[:2]
                     self._names[int.from_bytes(data[1:5])] = f"{schema.decode()}.{table.decode()}"
-                elif kind in self._OPS:
+                elif kind in _OPS:
                     sequence += 1
                     for oid in _relations(data):
-                        self.seen[lsn, sequence, self._names[oid]] = self._OPS[kind]
+                        self.seen[lsn, sequence, self._names[oid]] = _OPS[kind]
 
 
 def _relations(data: bytes) -> list[int]:

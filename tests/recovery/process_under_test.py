@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -109,10 +110,8 @@ def _is_penstock_child(process: psutil.Process) -> bool:
 
 
 def _kill(process: psutil.Process) -> None:
-    try:
+    with suppress(psutil.NoSuchProcess):
         process.kill()
-    except psutil.NoSuchProcess:
-        pass
 
 
 def _await_gone(processes: list[psutil.Process]) -> None:

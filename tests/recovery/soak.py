@@ -135,7 +135,9 @@ class Soak:
         lost = self._witness.seen.items() - self._replay.seen.items()
         made_up = self._replay.seen.items() - self._witness.seen.items()
         if lost or made_up:
-            wrong.append(f"events: {len(lost)} changes lost {sorted(lost)[:3]}, {len(made_up)} too many {sorted(made_up)[:3]}")
+            wrong.append(
+                f"events: {len(lost)} changes lost {sorted(lost)[:3]}, {len(made_up)} too many {sorted(made_up)[:3]}"
+            )
         return wrong
 
     def finish(self) -> list[str]:

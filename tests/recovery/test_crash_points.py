@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_left_running")
 
 @pytest.fixture
 def pipeline(database: str, tmp_path: Path) -> PipelineUnderTest:
-    """Something was delivered already; a transaction of several segments, then a small one, wait in the source."""
-    pipeline = PipelineUnderTest(database, tmp_path, "segment_bytes: 16KiB")
+    """The log has some rows."""
+    pipeline = PipelineUnderTest(database, tmp_path, "segment_bytes: 256KiB")
     pipeline.begin()
     pipeline.insert(1, 10)
     pipeline.capture_all()
@@ -29,19 +29,23 @@ def pipeline(database: str, tmp_path: Path) -> PipelineUnderTest:
 
 
 def dies(pipeline: PipelineUnderTest, verb: str, failpoint: str, *arguments: str) -> None:
-    process = RunningPipeline(
-        pipeline.file, pipeline.directory / "process.log", *arguments, verb=verb, failpoint=failpoint
-    )
-    assert process.wait() == -signal.SIGKILL, (pipeline.directory / "process.log").read_text()
+    """Until the failpoint has struck; a supervisor, which would start the child again and again, goes with it."""
+    output = pipeline.directory / "process.log"
+    process = RunningPipeline(pipeline.file, output, *arguments, verb=verb, failpoint=failpoint)
+    try:
+        wait_until(lambda: not process.alive or "(code -9)" in output.read_text(), what=f"{verb} to die at {failpoint}")
+    finally:
+        process.kill_tree()
+    assert process.wait() == -signal.SIGKILL, output.read_text()
 
 
-@pytest.mark.parametrize("segment", [1, 3])
+@pytest.mark.parametrize("segment", [1, 2])
 @pytest.mark.parametrize("point", [failpoints.SEGMENT_WRITTEN, failpoints.SEGMENT_VISIBLE])
 def test_capture_that_dies_around_a_segment_writes_each_change_once(
     pipeline: PipelineUnderTest, spark: SparkSession, point: str, segment: int
 ) -> None:
-    pipeline.insert(11, 400, size=200)
-    pipeline.insert(401, 410)
+    pipeline.insert(11, 6000, size=1000)  # a transaction of several segments
+    pipeline.insert(6001, 6010)
 
     dies(pipeline, "capture", f"{point}:{segment}")
     pipeline.capture_all()

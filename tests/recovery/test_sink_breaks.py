@@ -158,3 +158,28 @@ def rest(pipeline: PipelineUnderTest, after: LSN) -> LSN:
         return end if end > after and delivered else ZERO
 
     return wait_until(end_if_delivered, what="the sinks to hold everything")
+
+
+def test_a_checkpoint_that_stands_past_an_older_file_is_not_believed_even_without_our_own_notes(
+    pipeline: PipelineUnderTest, spark: SparkSession, tmp_path: Path
+) -> None:
+    delivered(pipeline, spark, 1, 5)
+    backup = shutil.copy(pipeline.lake, tmp_path / "backup.duckdb")
+    delivered(pipeline, spark, 6, 10)
+    remove(pipeline.lake)
+    shutil.copy(backup, pipeline.lake)
+    Path(pipeline.state.root.path, "parts", "sink-lake.json").unlink()
+    delivered(pipeline, spark, 11, 15)
+
+    assert pipeline.wrong() == []
+
+
+def test_a_checkpoint_without_its_file_and_our_notes_is_not_believed(
+    pipeline: PipelineUnderTest, spark: SparkSession
+) -> None:
+    delivered(pipeline, spark, 1, 5)
+    remove(pipeline.lake)
+    Path(pipeline.state.root.path, "parts", "sink-lake.json").unlink()
+    delivered(pipeline, spark, 6, 10)
+
+    assert pipeline.wrong() == []

@@ -103,9 +103,7 @@ def test_another_server_behind_the_url_is_refused_and_the_right_one_goes_on(
     assert rows_in_log(pipeline) == 20
 
 
-def test_a_commit_right_behind_a_message_outside_a_transaction_is_not_skipped(
-    database: str, tmp_path: Path
-) -> None:
+def test_a_commit_right_behind_a_message_outside_a_transaction_is_not_skipped(database: str, tmp_path: Path) -> None:
     """A heartbeat between a row and its commit: the commit's record begins where the heartbeat's ends."""
     pipeline = PipelineUnderTest(database, tmp_path, "acknowledge: log")
     pipeline.begin()
@@ -130,7 +128,9 @@ def test_what_was_received_but_not_written_when_capture_was_stopped_comes_again(
         wait_until(lambda: rows_in_log(pipeline) == 1, what="the first row")
         pipeline.insert(2, 2)  # this one lingers
         ((end, clock),) = pipeline.execute("select pg_current_wal_lsn(), clock_timestamp()")
-        answered = "select 1 from pg_stat_replication where sent_lsn >= %s and reply_time > %s::timestamptz + interval '1 s'"
+        answered = (
+            "select 1 from pg_stat_replication where sent_lsn >= %s and reply_time > %s::timestamptz + interval '1 s'"
+        )
         wait_until(lambda: pipeline.execute(answered, end, clock), what="it to be received")
     assert rows_in_log(pipeline) == 1, "nothing lingered, so this test has shown nothing"
 

@@ -16,7 +16,7 @@ from psycopg import sql
 
 from penstock.testing.conditions import wait_until
 
-ODD_SCHEMA, ODD_TABLE = "We ird\"Schema", "drop table; --"
+ODD_SCHEMA, ODD_TABLE = 'We ird"Schema', "drop table; --"
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def transaction(seed: int, number: int) -> list[Statement]:
 
 def _upsert(random: Random) -> Statement:
     key = random.randrange(_KEYS)
-    row = [key, random.choice(["", "ä", "Ω\n\t\"", None]), random.randrange(10**9) / 100, random.random() < 0.5]
+    row = [key, random.choice(["", "ä", 'Ω\n\t"', None]), random.randrange(10**9) / 100, random.random() < 0.5]
     return (
         f"insert into accounts values (%s, %s, %s, %s, '2026-01-01'::timestamp + %s * interval '1.5 seconds', {_BODY}) "
         "on conflict (id) do update set name = excluded.name, balance = excluded.balance, body = excluded.body",
@@ -158,7 +158,12 @@ def _bag(random: Random) -> list[Statement]:
 
 def _events(random: Random) -> list[Statement]:
     count = random.randrange(1, 20)
-    return [("insert into events select n, jsonb_build_object('n', n, 'ü', null) from generate_series(1, %s::int) n", [count])]
+    return [
+        (
+            "insert into events select n, jsonb_build_object('n', n, 'ü', null) from generate_series(1, %s::int) n",
+            [count],
+        )
+    ]
 
 
 def _split(random: Random) -> list[Statement]:
@@ -190,7 +195,7 @@ def _rolled_back(random: Random) -> list[Statement]:
 
 def _large(random: Random) -> list[Statement]:
     """Far larger than a segment: it spans several."""
-    base, count = 1000 * random.randrange(1, 5), random.randrange(200, 500)
+    base, count = 1000 * random.randrange(1, 5), random.randrange(300, 1500)
     series = [base, base + count]
     return [
         ("delete from wide where id >= 1000", []),
