@@ -21,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock import failpoints
 from penstock.changelog.log import ChangeLog
 from penstock.changelog.plan import plan
-from penstock.errors import LogGap, PenstockError, SparkLost
+from penstock.errors import LogGap, PenstockError, SinkUnavailable, SparkLost
 from penstock.lsn import LSN, ZERO
 from penstock.sinks.contract import Batch, Sink
 from penstock.spark.writer import RECEIPTS, Writer, fault
@@ -57,7 +57,7 @@ class SinkDelivery:
             .option("maxBytesPerBatch", settings.batch.max_bytes)
             .option("parallelism", self._spark.sparkContext.defaultParallelism)
             .option("startingLsn", str(position or ZERO))
-            .option("resumeLsn", str((position if self._sink.keeps_position else None) or ZERO))
+            .option("resumeLsn", str(position or ZERO))  # what is delivered may have left the log
             .load()
             .mapInArrow(writer, RECEIPTS)
             .observe("penstock", F.sum("changes").alias("changes"), F.sum("bytes").alias("bytes"))
@@ -93,8 +93,23 @@ class SinkDelivery:
             captured = self._state.capture()
             own = own if own is not None else captured.begin if captured else noted
             self._require_log_from(own, captured)
-            Directory(self._state.checkpoint_uri(self._name)).delete_all()
+            self._set_checkpoint_aside()
+        elif own is None:
+            self._set_checkpoint_aside()  # whatever it says, the sink holds nothing
         return own
+
+    def _set_checkpoint_aside(self) -> None:
+        Directory(self._state.checkpoint_uri(self._name)).delete_all()
+
+    def _refuse_hole(self, start: LSN) -> None:
+        """A batch begins where the sink stands, or before. Past that, Spark's checkpoint is not this sink's."""
+        position = self.known.lsn
+        if position is not None and start > position:
+            self._set_checkpoint_aside()
+            raise SinkUnavailable(
+                f"Spark's checkpoint begins at {start}, but the sink holds changes up to {position} only.",
+                "The checkpoint is set aside, and delivery goes on from the sink's own position.",
+            )
 
     def _require_log_from(self, own: LSN, captured: CaptureState | None) -> None:
         """LogGap if it does not reach back so far; a log that is gone altogether does not either."""
@@ -122,6 +137,7 @@ class SinkDelivery:
                     raise outcome
             failpoints.reach(failpoints.BATCH_STAGED)
             start, end = LSN.parse(rows[0].batch_start), LSN.parse(rows[0].batch_end)
+            self._refuse_hole(start)
             staging = f"{self._state.staging_uri(self._name)}/{str(end).replace('/', '-')}"
             with self._lock:
                 self._commit_to_sink(Batch(number, start, end, staging), outcomes)
