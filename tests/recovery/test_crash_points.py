@@ -94,16 +94,21 @@ def test_a_batch_that_spark_does_not_know_of_is_not_looked_for_in_a_log_that_let
 def test_a_log_that_was_lost_with_a_batch_under_way_may_be_cut_differently(
     pipeline: PipelineUnderTest, spark: SparkSession
 ) -> None:
-    """Spark's checkpoint still has a batch that ended where the old log's segment did."""
+    """Spark's checkpoint still has a batch that ends where a segment of the old log did, amid one of the new log."""
+    pipeline.deliver(spark)
     pipeline.insert(11, 20)
     pipeline.capture_all()
-    dies(pipeline, "deliver", f"{failpoints.BATCH_STAGED}:1", "--once")
+    end = pipeline.log.contents().end
+    dies(pipeline, "deliver", f"{failpoints.BATCH_STAGED}:1", "--once", "--sink", "events")
     shutil.rmtree(pipeline.log.directory.path)
-    pipeline.insert(21, 30)
-    pipeline.capture_all()
-    pipeline.insert(31, 40)
-    pipeline.capture_all()
+    for number in range(1, 41):
+        pipeline.insert(100 * number, 100 * number + 99, size=1000)
+    patient = PipelineUnderTest(pipeline.url, pipeline.directory, "segment_bytes: 256KiB, linger: 1000000s")
+    with patient.capturing():  # with such a linger, segments end by their size alone
+        wait_until(lambda: len(pipeline.log.contents().stretches) > 1, what="the first segments")
+    assert end not in {stretch.end for stretch in pipeline.log.contents().stretches}
 
+    pipeline.capture_all()
     pipeline.deliver(spark)
 
     assert pipeline.wrong() == []
