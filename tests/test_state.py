@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import LogError, SinkUnavailable
+from penstock.errors import ConfigError, LogError, SinkUnavailable
 from penstock.lsn import LSN
 from penstock.state import CaptureState, PipelineState, SinkState, SourceState
 
@@ -70,3 +70,17 @@ def test_removing_says_what_was_there(state: PipelineState) -> None:
 def test_places_of_a_sink_are_its_own(state: PipelineState) -> None:
     places = {state.checkpoint_uri(name) for name in "ab"} | {state.staging_uri(name) for name in "ab"}
     assert len(places) == 4
+
+
+def test_a_state_dir_belongs_to_one_pipeline(tmp_path: Path) -> None:
+    state = PipelineState(str(tmp_path))
+    state.claim("shop")
+    state.claim("shop")
+    with pytest.raises(ConfigError, match='belongs to pipeline "shop", not to "depot"'):
+        state.claim("depot")
+    with pytest.raises(ConfigError, match='belongs to pipeline "shop"'):
+        state.require_owner("depot")
+
+
+def test_a_state_dir_that_nobody_claimed_is_anybodys(tmp_path: Path) -> None:
+    PipelineState(str(tmp_path / "new")).require_owner("shop")

@@ -44,4 +44,7 @@ def _die_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # DuckDB's binding would report what an error's traceback still holds as leaks, on standard error

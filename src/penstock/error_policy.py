@@ -22,7 +22,10 @@ class Policy:
 POLICIES: dict[type[errors.PenstockError], Policy] = {
     errors.ConfigError: Policy(Verdict.STOP, "Correct the config file and try again."),
     errors.SourceUnavailable: Policy(Verdict.RETRY, "Check that the database is up and that source.url reaches it."),
-    errors.SourceRefused: Policy(Verdict.STOP, "Run `penstock check` to see everything that the source lacks."),
+    errors.SourceRefused: Policy(
+        Verdict.STOP,
+        "Correct the user, password, database or rights in question; `penstock check` lists what is needed.",
+    ),
     errors.NoFreeSlot: Policy(
         Verdict.STOP, "Raise max_replication_slots / max_wal_senders, or drop a slot that nobody uses."
     ),

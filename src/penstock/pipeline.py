@@ -19,14 +19,15 @@ from typing import Any
 from penstock.capture import Capture
 from penstock.config.load import load_config
 from penstock.config.model import Config
-from penstock.error_policy import policy_for
-from penstock.errors import ConfigError, PenstockError
+from penstock.error_policy import Verdict, policy_for
+from penstock.errors import ConfigError, PenstockError, SinkUnavailable
 from penstock.lsn import LSN
 from penstock.postgres import catalog, subscription
 from penstock.postgres.connection import connect
 from penstock.postgres.preflight import Finding, check_source
 from penstock.postgres.publication import Reconciliation
 from penstock.postgres.subscription import Subscription
+from penstock.postgres.tables import tables_matching
 from penstock.sinks.contract import Sink
 from penstock.sinks.registry import sink_class
 from penstock.state import PipelineState
@@ -54,6 +55,7 @@ class Pipeline:
 
     def init(self) -> Subscription:
         """Makes the publication and the slot, or leaves them as they are if they exist."""
+        self.state.claim(self.config.name)
         source = self.config.source
         with connect(self._url) as connection:
             return subscription.create(connection, self.config.name, source.tables, source.publications)
@@ -67,6 +69,7 @@ class Pipeline:
 
     def destroy(self) -> list[str]:
         """Removes the slot and the publication from the source, and this pipeline's state. Sinks keep what they have."""
+        self.state.require_owner(self.config.name)
         source = self.config.source
         with connect(self._url) as connection:
             removed = subscription.destroy(connection, self.config.name, source.publications)
@@ -74,6 +77,7 @@ class Pipeline:
 
     def capture(self, stop: threading.Event) -> None:
         """Reads the slot into the log until ``stop``."""
+        self.state.claim(self.config.name)
         Capture(self.config, stop).run()
 
     def deliver(
@@ -82,7 +86,7 @@ class Pipeline:
         """Brings the log to the sinks until ``stop``, or until all hold what lies below ``until``, or all there is now."""
         from penstock.spark.deliveries import deliver  # a JVM is started only by those who need one
 
-        self.state.create()
+        self.state.claim(self.config.name)
         deliver(self.config.spark, self.sinks(names), self.state, stop, until, available_now)
 
     def run(self, once: bool = False, sinks: Sequence[str] = (), stop: threading.Event | None = None) -> None:
@@ -90,13 +94,42 @@ class Pipeline:
 
         A fresh pipeline gets its subscription first, so that ``run`` alone is enough to begin.
         """
-        self.sinks(sinks)
+        self._refuse_to_start(self.sinks(sinks))
         self.init()
         self.reconcile()
-        self.state.create()
+        self._warn_of_tables_without_identity()
         until = self._committed_now() if once else None
         with repeated(self.keep_tables_in_step, RECONCILE_SECONDS, "reconcile"):
             Supervisor(self.config, tuple(sinks), until).run(stop or threading.Event())
+
+    def _refuse_to_start(self, sinks: Sequence[Sink[Any]]) -> None:
+        """Before anything is made on the source: what would not get better by itself."""
+        self.state.require_owner(self.config.name)
+        for sink in sinks:
+            name = sink.settings.name
+            if self.state.delivering(name):
+                raise SinkUnavailable(
+                    f'Pipeline "{self.config.name}" is running already: another process delivers to sink "{name}".',
+                    "Stop that one first, or leave it to its work.",
+                )
+            try:
+                sink.check()
+            except PenstockError as error:
+                if policy_for(error).verdict is Verdict.STOP:
+                    raise
+            finally:
+                sink.close()
+
+    def _warn_of_tables_without_identity(self) -> None:
+        if self.config.source.publications:
+            return
+        with connect(self._url) as connection:
+            found = tables_matching(connection, self.config.source.tables)
+        if poor := [table.qualified_name for table in found if not table.has_usable_identity]:
+            logger.warning(
+                "Only inserts are captured of %s: no primary key and no replica identity. `penstock check` has the remedy.",
+                ", ".join(poor),
+            )
 
     def run_delivery(self, once: bool = False, sinks: Sequence[str] = (), stop: threading.Event | None = None) -> None:
         """``deliver`` in a child process that is kept alive. ``once``: until every sink holds all that the log has now."""
@@ -107,6 +140,7 @@ class Pipeline:
 
     def check(self) -> list[Finding]:
         """Everything that would fail, of the source and of the sinks. Changes nothing."""
+        self.state.require_owner(self.config.name)
         source = self.config.source
         findings = check_source(self._url, self.config.name, source.tables, source.publications)
         return [*findings, *(self._check_sink(sink) for sink in self.sinks()), _check_java()]
@@ -132,6 +166,8 @@ class Pipeline:
         for verb in ("added", "removed", "moved"):
             if names := getattr(changed, verb, ()):
                 logger.info("Publication: %s %s.", verb, ", ".join(names))
+        if changed is not None and changed.added:
+            logger.warning("What was written to %s before now is not captured.", ", ".join(changed.added))
 
     def _committed_now(self) -> LSN:
         with connect(self._url) as connection:

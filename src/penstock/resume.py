@@ -78,7 +78,8 @@ def _same_server(known: Positions) -> None:
 
 def _usable_slot(known: Positions) -> LSN:
     if known.slot_confirmed is None:
-        raise SlotLost(f'The replication slot "{known.slot}" does not exist on the source.')
+        advice = "Run `penstock init` first." if known.recorded is None else None
+        raise SlotLost(f'The replication slot "{known.slot}" does not exist on the source.', advice)
     if known.slot_lost_because is not None:
         raise SlotLost(f'The replication slot "{known.slot}" is no longer usable: {known.slot_lost_because}.')
     if known.recorded is not None and known.recorded.slot != known.slot:

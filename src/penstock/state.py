@@ -3,6 +3,7 @@
     log/                   the change log
     checkpoints/<sink>/    Structured Streaming's own
     staging/<sink>/        what executors hand to the driver within a batch
+    parts/pipeline.json    whose state this is
     parts/source.json      which server, publication and slot this state belongs to
     parts/capture.json     how far the WAL was read
     parts/sink-<name>.json how far that sink holds every change durably
@@ -20,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from penstock.errors import LogError, SinkUnavailable
+from penstock.errors import ConfigError, LogError, SinkUnavailable
 from penstock.lsn import LSN
 from penstock.storage import Directory
 
@@ -78,6 +79,21 @@ class PipelineState:
     def create(self) -> None:
         for name in ("log", "checkpoints", "staging", "parts"):
             self.root.child(name).create()
+
+    def claim(self, pipeline: str) -> None:
+        """Makes the directories, and writes down whose they are."""
+        self.require_owner(pipeline)
+        self.create()
+        self._parts.write_json("pipeline.json", {"name": pipeline})
+
+    def require_owner(self, pipeline: str) -> None:
+        """Two pipelines must not share a state_dir: each would take the other's positions for its own."""
+        owner = (self._parts.read_json("pipeline.json") or {}).get("name", pipeline)
+        if owner != pipeline:
+            raise ConfigError(
+                f'state_dir {self.root.uri} belongs to pipeline "{owner}", not to "{pipeline}".',
+                "Give each pipeline a state_dir of its own.",
+            )
 
     def source(self) -> SourceState | None:
         return self._read("source", SourceState)

@@ -89,6 +89,7 @@ class Status:
 def status(config: Config, ask_source: bool = True) -> Status:
     """``ask_source`` False: from the files under state_dir alone, which costs next to nothing."""
     state = PipelineState(config.state_dir)
+    state.require_owner(config.name)
     captured = state.capture()
     source, tables = _source(config, state, captured) if ask_source else (_unasked(state, captured), [])
     log, contents = _log(state, captured)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -116,15 +118,19 @@ def _distinct(sinks: tuple[SinkSettings, ...]) -> tuple[SinkSettings, ...]:
     problems = [
         InitErrorDetails(type=problem, loc=(index, key), input=None)
         for index, sink in enumerate(sinks)
-        for key, problem in _problems_of(sink, {earlier.name for earlier in sinks[:index]})
+        for key, problem in _problems_of(sink, sinks[:index])
     ]
     if problems:
         raise Invalid.from_exception_data("sinks", problems)
     return sinks
 
 
-def _problems_of(sink: SinkSettings, taken: set[str]) -> list[tuple[str, PydanticCustomError]]:
+def _problems_of(sink: SinkSettings, earlier: Sequence[SinkSettings]) -> list[tuple[str, PydanticCustomError]]:
     problems = []
+    taken = {other.name for other in earlier}
+    places = {os.path.normpath(other.place): other.name for other in earlier if other.place is not None}
+    if sink.place is not None and (other_name := places.get(os.path.normpath(sink.place))):
+        problems.append(("path", mistake(f'sink "{other_name}" has the same path; give each sink its own')))
     if not _SINK_NAME.fullmatch(sink.name):
         problems.append(("name", mistake("cannot name a directory; use letters, digits, - and _ only")))
     elif sink.name in taken:

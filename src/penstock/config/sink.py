@@ -25,6 +25,11 @@ class SinkSettings(Settings):
     batch: BatchSettings = BatchSettings()
     unrepresentable: Literal["error", "null", "text"] = "error"
 
+    @property
+    def place(self) -> Path | None:
+        """Where the sink keeps its data, if that is a path: no two sinks may share one."""
+        return None
+
     def below(self, directory: Path) -> Self:
         """The same, with relative paths taken from this directory (the config file's). Override it if there are any."""
         return self

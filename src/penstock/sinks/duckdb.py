@@ -36,6 +36,10 @@ class DuckDBSettings(SinkSettings):
     path: Path
     memory: Size = Field(default=2 << 30, description="What DuckDB may use while it commits; beyond, it uses disk.")
 
+    @property
+    def place(self) -> Path:
+        return self.path
+
     def below(self, directory: Path) -> Self:
         return self.model_copy(update={"path": directory / self.path})
 
@@ -191,7 +195,7 @@ class DuckDBSink(Sink[DuckDBSettings]):
             )
 
     def _error(self, error: duckdb.Error) -> SinkError:
-        said = str(error).strip().splitlines()[0]
+        said = str(error).strip().splitlines()[0].split(" However, ")[0]  # advice for DuckDB's own shell
         if isinstance(error, duckdb.IOException):
             return SinkUnavailable(
                 f"Sink {self.settings.name} cannot use {self.settings.path}: {said}",

@@ -133,8 +133,10 @@ def apply(connection: duckdb.DuckDBPyConnection, tables: Tables, staged: Sequenc
             _apply_one(connection, tables.target(change.relation), change)
 
 
-def _table_of(changes: StagedChanges) -> tuple[str, str]:
-    return changes.relation.schema, changes.relation.table
+def _table_of(changes: StagedChanges) -> tuple[str, ...]:
+    """Small letters first: of ``orders`` and ``Orders`` that come together, ``orders`` keeps its name."""
+    schema, table = changes.relation.schema, changes.relation.table
+    return schema.swapcase(), table.swapcase(), schema, table
 
 
 def _apply_one(connection: duckdb.DuckDBPyConnection, target: Target, change: StagedChanges) -> None:

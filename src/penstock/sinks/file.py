@@ -29,6 +29,10 @@ class FileSettings(EventSettings):
     type: Literal["file"] = "file"
     path: Path
 
+    @property
+    def place(self) -> Path:
+        return self.path
+
     def below(self, directory: Path) -> Self:
         return self.model_copy(update={"path": directory / self.path})
 

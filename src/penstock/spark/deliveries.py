@@ -159,9 +159,11 @@ def deliver(
 ) -> None:
     """Opens a Spark session, delivers, and closes it again."""
     with state.exclusive([sink.settings.name for sink in sinks]):
+        logger.info("Starting Spark (%s).", settings.master)
         spark = _open_unless_stopped(settings, stop)
         if spark is None:
             return
+        logger.info("Delivering to %s.", ", ".join(sink.settings.name for sink in sinks))
         try:
             Deliveries(spark, sinks, state).run(stop, until, available_now)
         except (Py4JError, ConnectionError) as error:
