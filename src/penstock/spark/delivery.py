@@ -83,19 +83,18 @@ class SinkDelivery:
     def _where_to_begin(self, own: LSN | None) -> LSN | None:
         """The sink's own record where it keeps one; None: where the log begins.
 
-        A sink that stands behind what we noted of it was restored from a backup or made anew. Spark's checkpoint would
-        skip what it lacks, so that is set aside, and the log must reach back far enough.
+        Then Spark's checkpoint is set aside: a batch that it has planned may end where a log that was lost had a segment's
+        end and the one captured again has none. A sink that stands behind what we noted of it was restored from a backup
+        or made anew, and the log must reach back far enough.
         """
         noted = self.known.lsn
         if not self._sink.keeps_position:
             return noted
+        self._set_checkpoint_aside()
         if noted is not None and (own is None or own < noted):
             captured = self._state.capture()
             own = own if own is not None else captured.begin if captured else noted
             self._require_log_from(own, captured)
-            self._set_checkpoint_aside()
-        elif own is None:
-            self._set_checkpoint_aside()  # whatever it says, the sink holds nothing
         return own
 
     def _set_checkpoint_aside(self) -> None:
