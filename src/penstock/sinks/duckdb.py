@@ -94,6 +94,8 @@ class DuckDBSink(Sink[DuckDBSettings]):
         with self._opened() as connection:
             connection.execute(_PROGRESS)
             self._held = self._position(connection)
+            if self._held is None:
+                self._refuse_file_of_another(connection)
             return self._held
 
     def write(self, batch: Batch, changes: Iterator[ChangeBatch]) -> list[StagedChanges]:
@@ -124,6 +126,17 @@ class DuckDBSink(Sink[DuckDBSettings]):
                 f"INSERT INTO {CATALOG}.penstock.progress VALUES (?, ?, now())", [self.settings.name, str(batch.end)]
             )
         self._held = batch.end
+
+    def _refuse_file_of_another(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """A renamed sink would begin where the log does, and write everything that is still in there a second time."""
+        others = connection.execute(f"SELECT sink FROM {CATALOG}.penstock.progress ORDER BY sink").fetchall()
+        if others:
+            name, names = self.settings.name, ", ".join(other for (other,) in others)
+            raise SinkRefused(
+                f"Sink {name}: {self.settings.path} was filled by a sink called {names}, and does not say up to where "
+                f"{name} has come.",
+                f"If {name} is the same sink under a new name, give it the old one back; otherwise give it another `path`.",
+            )
 
     def _refuse_older_copy(self, position: LSN | None) -> None:
         if self._held is not None and (position is None or position < self._held):
