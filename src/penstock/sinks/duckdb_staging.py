@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.changes import Column, Relation
+from penstock.changes import Relation
+from penstock.errors import UnrepresentableValue
 from penstock.net import NetChanges, Position
 from penstock.pgoutput.types import Unrepresentable, typed
 from penstock.sinks.contract import Batch
@@ -33,8 +34,7 @@ def stage_changes(batch: Batch, changes: NetChanges, unrepresentable: Unrepresen
     everything = range(len(relation.columns))
 
     def cast(arrays: Sequence[pa.Array], indexes: Sequence[int], prefix: str = "c") -> pa.Table:
-        columns = [relation.columns[index] for index in indexes]
-        values = [_typed(a, c, unrepresentable, relation) for a, c in zip(arrays, columns, strict=True)]
+        values = [_typed(array, relation, index, unrepresentable) for array, index in zip(arrays, indexes, strict=True)]
         return pa.table(values, names=[f"{prefix}{index}" for index in indexes])
 
     def handed(kind: str, table: pa.Table) -> Staged | None:
@@ -61,5 +61,15 @@ def stage_changes(batch: Batch, changes: NetChanges, unrepresentable: Unrepresen
     )
 
 
-def _typed(values: pa.Array, column: Column, unrepresentable: Unrepresentable, relation: Relation) -> pa.Array:
-    return typed(values, column, unrepresentable, where=relation.qualified_name)
+def _typed(values: pa.Array, relation: Relation, index: int, unrepresentable: Unrepresentable) -> pa.Array:
+    """A key never becomes NULL: the row would not be found again, neither by an update nor by a delete."""
+    column, where = relation.columns[index], relation.qualified_name
+    if unrepresentable != "null" or index not in relation.key_indexes:
+        return typed(values, column, unrepresentable, where=where)
+    try:
+        return typed(values, column, "error", where=where)
+    except UnrepresentableValue as error:
+        raise UnrepresentableValue(
+            f"{error.message} It is part of the key, which `unrepresentable: null` does not turn into NULL.",
+            "Set `unrepresentable: text` on the sink and fill it afresh, or mend the value in the source.",
+        ) from error
