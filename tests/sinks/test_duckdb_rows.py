@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import UnrepresentableValue
-from penstock.testing.change_batches import changes, relation
+from penstock.errors import SinkRefused, UnrepresentableValue
+from penstock.testing.change_batches import UNCHANGED, changes, relation
 from tests.sinks.duckdb_files import Lake
 
 MOMENTS = relation("public", "moments", at="timestamptz", seen="timestamptz", key=("at",))
+USERS = relation("public", "users", id="int8", name="text", bio="text", key=("id",))
 PLAIN, INFINITE = "2020-01-01 00:00:00+00", "infinity"
 
 
@@ -32,3 +33,23 @@ def test_a_key_that_cannot_be_held_stops_the_sink_though_values_become_null(
         lake.deliver(changes(MOMENTS, [change], lsn=0x1100))
     assert "unrepresentable: text" in (stopped.value.advice or "")
     assert lake.rows("select seen from public.moments") == [(None,)]
+
+
+def test_an_unchanged_toast_value_of_a_row_that_is_not_there_stops_the_sink(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.deliver(changes(USERS, [("insert", {"id": 1, "name": "Ada", "bio": "long"})]))
+    touched = [("update", {"id": id, "name": "touched", "bio": UNCHANGED}) for id in (1, 7)]
+    with pytest.raises(SinkRefused, match=r"public\.users where id = 7 keeps a value of bio") as refused:
+        lake.deliver(changes(USERS, touched, lsn=0x1100))
+    assert "itself || ''" in (refused.value.advice or "")
+    assert lake.rows("from public.users") == [(1, "Ada", "long")]
+
+
+def test_a_toast_value_written_anew_after_the_touch_lets_the_sink_go_on(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    rows = [
+        ("update", {"id": 7, "name": "touched", "bio": UNCHANGED}),
+        ("update", {"id": 7, "name": "touched", "bio": "written anew"}),
+    ]
+    lake.deliver(changes(USERS, rows))
+    assert lake.rows("from public.users") == [(7, "touched", "written anew")]

@@ -15,6 +15,7 @@ import duckdb
 import pyarrow as pa
 
 from penstock.changes import Relation
+from penstock.errors import SinkRefused
 from penstock.pgoutput.types import Unrepresentable
 from penstock.sinks.duckdb_staging import StagedChanges
 from penstock.sinks.duckdb_types import duckdb_type
@@ -175,12 +176,29 @@ def _fill_kept(
         else f"s.c{index}"
         for index, name in enumerate(names)
     )
-    same = " AND ".join(f"t.{names[index]} = s.k{index}" for index in change.relation.key_indexes)
+    key = change.relation.key_indexes
+    same = " AND ".join(f"t.{names[index]} = s.k{index}" for index in key)
+    joined = f"FROM staged s LEFT JOIN {target.sql} t ON {same}"
     connection.register("staged", rows)
     try:
-        return connection.sql(f"SELECT {values} FROM staged s LEFT JOIN {target.sql} t ON {same}").to_arrow_table()
+        looked_for = ", ".join(f"s.k{index}::VARCHAR" for index in key)
+        missing = connection.execute(f"SELECT {looked_for} {joined} WHERE t.rowid IS NULL LIMIT 1").fetchall()
+        if missing:
+            raise _missing_row(change.relation, missing[0], [index for index in range(len(names)) if f"u{index}" in marked])
+        return connection.sql(f"SELECT {values} {joined}").to_arrow_table()
     finally:
         connection.unregister("staged")
+
+
+def _missing_row(relation: Relation, key: Sequence[str], kept: Sequence[int]) -> SinkRefused:
+    row = ", ".join(f"{name} = {value}" for name, value in zip(relation.key, key, strict=True))
+    columns = ", ".join(relation.columns[index].name for index in kept)
+    return SinkRefused(
+        f"An update of {relation.qualified_name} where {row} keeps a value of {columns} that Postgres did not send again "
+        "(unchanged TOAST), and the file has no such row to keep it from.",
+        "The row is older than the subscription, or was removed from the file. Write the column anew in the source "
+        "(for text: set it to itself || '') and start again, or load the row into the file.",
+    )
 
 
 def _remove_equal_rows(
