@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import duckdb
 import pytest
 
-from penstock.errors import SinkRefused
+from penstock.changes import ChangeBatch
+from penstock.errors import PenstockError, SinkRefused, SinkUnavailable
 from penstock.testing.change_batches import changes, relation
 from tests.sinks.duckdb_files import Lake
 
@@ -20,3 +25,43 @@ def test_a_sink_under_a_new_name_is_refused_the_file(tmp_path: Path) -> None:
         lake.named("warehouse").prepare()
     assert "give it the old one back" in (refused.value.advice or "")
     assert lake.named("lake").prepare() == 0x1000
+
+
+@contextmanager
+def no_room() -> Iterator[None]:
+    """Files of this process do not grow, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_disk_that_was_full_in_the_middle_of_a_commit_is_tried_again(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.deliver(changes(USERS, [("insert", {"id": 1, "name": "Ada"})]))
+    more = changes(USERS, [("insert", {"id": id, "name": "x" * 100}) for id in range(2, 500)], lsn=0x1100)
+    with no_room():
+        failures = [_failure(lake, more) for _ in range(2)]
+    assert [type(failure) for failure in failures] == [SinkUnavailable] * 2
+    lake.deliver(more)
+    assert lake.rows("select count(*) from public.users") == [(499,)]
+
+
+def _failure(lake: Lake, more: ChangeBatch) -> Exception:
+    """Not pytest.raises: that may write while there is no room."""
+    try:
+        lake.deliver(more)
+    except PenstockError as error:
+        return error
+    raise AssertionError("There was room.")
+
+
+def test_an_engine_that_gave_up_is_replaced_by_a_fresh_one(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    with pytest.raises(SinkUnavailable, match="cannot use"), lake.sink._opened() as connection:
+        connection.close()  # from here on it refuses everything, as after a fatal error
+        raise duckdb.FatalException("FATAL Error: database has been invalidated")
+    lake.deliver(changes(USERS, [("insert", {"id": 1, "name": "Ada"})]))
+    assert lake.rows("from public.users") == [(1, "Ada")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -24,6 +24,9 @@ from penstock.sinks.duckdb_tables import CATALOG, Tables, apply
 logger = logging.getLogger(__name__)
 
 _MAGIC = b"DUCK"  # at byte 8 of every DuckDB file
+
+# What no data can cause: we are alone in the file, so a COMMIT fails, or the engine gives up, only where writing does.
+_OF_THE_FILE = (duckdb.IOException, duckdb.FatalException, duckdb.TransactionException)
 
 _PROGRESS = f"""
     CREATE SCHEMA IF NOT EXISTS {CATALOG}.penstock;
@@ -166,9 +169,18 @@ class DuckDBSink(Sink[DuckDBSettings]):
             try:
                 yield connection
             finally:
-                connection.execute(f"DETACH {CATALOG}")
+                self._detach(connection)
         except duckdb.Error as error:
             raise self._error(error) from error
+
+    def _detach(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """An engine that cannot even let the file go is done for (a full disk does that): the next try starts another."""
+        try:
+            connection.execute(f"DETACH {CATALOG}")
+        except duckdb.Error as error:
+            logger.debug("%s is let go with the engine that had it open: %s", self.settings.path, error)
+            self._duckdb = None
+            connection.close()
 
     def _started(self) -> duckdb.DuckDBPyConnection:
         """A checkpoint of many tables costs more than replaying a short log, and that less than replaying a long one."""
@@ -189,7 +201,8 @@ class DuckDBSink(Sink[DuckDBSettings]):
         try:
             yield
         except BaseException:
-            connection.execute("ROLLBACK")
+            with suppress(duckdb.Error):  # an engine that has given up does not roll back either; what failed counts
+                connection.execute("ROLLBACK")
             raise
         connection.execute("COMMIT")
 
@@ -209,9 +222,10 @@ class DuckDBSink(Sink[DuckDBSettings]):
 
     def _error(self, error: duckdb.Error) -> SinkError:
         said = str(error).strip().splitlines()[0].split(" However, ")[0]  # advice for DuckDB's own shell
-        if isinstance(error, duckdb.IOException):
+        if isinstance(error, _OF_THE_FILE):
             return SinkUnavailable(
                 f"Sink {self.settings.name} cannot use {self.settings.path}: {said}",
-                "If another process has the file open for writing, close it; delivery goes on by itself.",
+                "If another process has the file open for writing, close it; if its disk is full, make room; delivery "
+                "goes on by itself.",
             )
         return SinkRefused(f"Sink {self.settings.name}: DuckDB refused the batch: {said}")
