@@ -53,3 +53,30 @@ def test_a_toast_value_written_anew_after_the_touch_lets_the_sink_go_on(tmp_path
     ]
     lake.deliver(changes(USERS, rows))
     assert lake.rows("from public.users") == [(7, "touched", "written anew")]
+
+
+BAG = relation("public", "bag", i="interval", f="float8", many="float4[]", identity="f")
+UNLIKE = [
+    {"i": "1 mon", "f": "1", "many": "{1}"}, {"i": "30 days", "f": "1", "many": "{1}"},
+    {"i": "1 day", "f": "0", "many": "{0}"}, {"i": "1 day", "f": "-0", "many": "{0}"},
+    {"i": "1 day", "f": "0", "many": "{-0}"}, {"i": "24:00:00", "f": "0", "many": "{0}"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("gone", range(len(UNLIKE)))
+def test_without_a_key_rows_that_duckdb_calls_equal_are_told_apart(tmp_path: Path, gone: int) -> None:
+    lake = Lake(tmp_path)
+    lake.deliver(changes(BAG, [("insert", row) for row in UNLIKE]))
+    before = lake.rows("select i::varchar, f::varchar, many::varchar from public.bag")
+    lake.deliver(changes(BAG, [("delete", None, UNLIKE[gone])], lsn=0x1100))
+    after = lake.rows("select i::varchar, f::varchar, many::varchar from public.bag")
+    assert sorted(after) == sorted(before[:gone] + before[gone + 1 :])
+
+
+def test_without_a_key_each_of_several_unlike_rows_goes_once(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.deliver(changes(BAG, [("insert", row) for row in UNLIKE * 2]))
+    lake.deliver(changes(BAG, [("delete", None, row) for row in UNLIKE], lsn=0x1100))
+    assert lake.rows("select count(distinct (i::varchar, f::varchar, many::varchar)), count(*) from public.bag") == [
+        (len(UNLIKE), len(UNLIKE))
+    ]

@@ -22,6 +22,8 @@ from penstock.sinks.duckdb_types import duckdb_type
 
 CATALOG = "penstock_target"
 
+_COARSELY_EQUAL = {"FLOAT", "DOUBLE", "INTERVAL"}
+
 _TABLES = f"""
     CREATE TABLE IF NOT EXISTS {CATALOG}.penstock.tables
         (source_schema VARCHAR, source_table VARCHAR, target_table VARCHAR, columns VARCHAR)
@@ -204,16 +206,26 @@ def _missing_row(relation: Relation, key: Sequence[str], kept: Sequence[int]) ->
 def _remove_equal_rows(
     connection: duckdb.DuckDBPyConnection, target: Target, names: Sequence[str], rows: pa.Table
 ) -> None:
-    """Of n equal rows to remove, n equal rows of the target go, no matter which."""
+    """Of n equal rows to remove, n equal rows of the target go, no matter which.
+
+    DuckDB calls one month equal to 30 days, and 0 to -0; as text they are as different as in Postgres.
+    """
+    kinds = {quoted(name): kind for name, kind in target.columns.values()}
+    compared = ["::VARCHAR" if kinds[name].rstrip("[]") in _COARSELY_EQUAL else "" for name in names]
     columns = ", ".join(f"c{index}" for index in range(len(names)))
-    same = " AND ".join(f"t.{name} IS NOT DISTINCT FROM s.c{index}" for index, name in enumerate(names))
+    values = ", ".join(f"c{index}{cast} AS c{index}" for index, cast in enumerate(compared))
+    same = " AND ".join(
+        f"t.{name}{cast} IS NOT DISTINCT FROM s.c{index}"
+        for index, (name, cast) in enumerate(zip(names, compared, strict=True))
+    )
     _with_rows(
         connection, rows,
         f"""
         DELETE FROM {target.sql} WHERE rowid IN (
             SELECT row FROM (
                 SELECT t.rowid AS row, s.copies, row_number() OVER (PARTITION BY {columns} ORDER BY t.rowid) AS copy
-                FROM (SELECT {columns}, count(*) AS copies FROM staged GROUP BY ALL) s JOIN {target.sql} t ON {same}
+                FROM (SELECT {columns}, count(*) AS copies FROM (SELECT {values} FROM staged) GROUP BY ALL) s
+                JOIN {target.sql} t ON {same}
             ) WHERE copy <= copies
         )
         """,
