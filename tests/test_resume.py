@@ -10,7 +10,7 @@ from penstock.resume import Positions, resume_point
 from penstock.state import CaptureState, SourceState
 
 RECORDED = SourceState("shop", "7301", "shop_1")
-FRESH = Positions("shop_1", LSN(100), None, "7301", None, None, None, {"lake": None})
+FRESH = Positions("shop_1", LSN(100), None, "7301", LSN(1000), None, None, None, {"lake": None})
 
 
 def captured(begin: int, log_end: int, position: int) -> CaptureState:
@@ -45,6 +45,11 @@ GOES_ON = {
 STOPS = {
     "another server": (replace(USED, system_identifier="9999"), WrongServer, "7301"),
     "another server even with an empty log": (replace(FRESH, recorded=RECORDED, system_identifier="1"), WrongServer, "7301"),
+    "a server set back before the log's end": (replace(USED, server_end=LSN(199)), SourceGap, "set back"),
+    "a server set back before what capture had read":
+        (replace(USED, server_end=LSN(250), captured=captured(100, 200, 300)), SourceGap, "set back"),
+    "a sink filled from a server further on":
+        (replace(FRESH, sinks={"lake": LSN(1001)}), SourceGap, '"lake"'),
     "a slot that is gone": (replace(USED, slot_confirmed=None), SlotLost, "does not exist"),
     "a slot that lost its WAL": (replace(USED, slot_lost_because="wal_removed"), SlotLost, "wal_removed"),
     "a slot of a publication made anew": (replace(USED, slot="shop_2"), SlotLost, "made anew"),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import ConfigError, LogError, SinkUnavailable
+from penstock.errors import ConfigError, LogError, SinkUnavailable, SlotBusy
 from penstock.lsn import LSN
 from penstock.state import CaptureState, PipelineState, SinkState, SourceState
 
@@ -84,3 +84,12 @@ def test_a_state_dir_belongs_to_one_pipeline(tmp_path: Path) -> None:
 
 def test_a_state_dir_that_nobody_claimed_is_anybodys(tmp_path: Path) -> None:
     PipelineState(str(tmp_path / "new")).require_owner("shop")
+
+
+def test_a_second_capture_into_the_same_log_is_refused(tmp_path: Path) -> None:
+    state = PipelineState(str(tmp_path))
+    state.create()
+    with state.exclusive_capture(), pytest.raises(SlotBusy), PipelineState(str(tmp_path)).exclusive_capture():
+        pass
+    with state.exclusive_capture():
+        pass

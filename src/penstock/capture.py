@@ -18,8 +18,8 @@ from penstock.changelog.retention import Retention
 from penstock.changelog.writer import LogWriter
 from penstock.config.model import Config
 from penstock.error_policy import Verdict, policy_for
-from penstock.errors import LogError, LogFull, PenstockError, SlotLost
-from penstock.lsn import LSN
+from penstock.errors import LogError, LogFull, PenstockError, SlotBusy, SlotLost
+from penstock.lsn import LSN, ZERO
 from penstock.memory import return_large_buffers
 from penstock.postgres import catalog, subscription
 from penstock.postgres.connection import connect
@@ -55,7 +55,8 @@ class Capture:
         backoff = Backoff()
         while not self._stop.is_set():
             try:
-                _Session(self._config, self._state, self._log, self._stop, backoff.reset).run()
+                with self._state.exclusive_capture():
+                    _Session(self._config, self._state, self._log, self._stop, backoff.reset).run()
             except PenstockError as error:
                 policy = policy_for(error)
                 self._note(error)
@@ -105,7 +106,8 @@ class _Session:
         self._log_bytes, self._log_end = contents.bytes, contents.end
         known = Positions(
             found.slot, slot.confirmed_flush_lsn if slot else None, slot.lost_because if slot else None,
-            str(identity.system_identifier), self._state.source(), contents.end, self._state.capture(),
+            str(identity.system_identifier), slot.current_lsn if slot else ZERO, self._state.source(), contents.end,
+            self._state.capture(),
             {sink.name: self._sink_position(sink.name) for sink in config.sinks},
         )  # fmt: skip
         start = resume_point(known)
@@ -116,9 +118,14 @@ class _Session:
     def _begin(self, start: LSN) -> None:
         """The slot is ours now, so whatever a dead writer left in the log is ours to clear away."""
         self._state.save(self._source_state)
+        contents = self._log.contents()
+        if contents.end != self._log_end:
+            raise SlotBusy("Another capture wrote to the log while this one started.")
         self._log.directory.remove_leftovers()
-        self._log.delete(self._log.contents().unfinished)
+        self._log.delete(contents.unfinished)
         captured = self._state.capture()
+        self._start = start
+        self._log_end_before = self._log_end or (captured.log_end if captured else start)
         self._first = captured.begin if captured else start
         self._position = max(start, captured.position) if captured and self._log_end else start
         self._describer = RelationDescriber(self._url)
@@ -195,8 +202,9 @@ class _Session:
         """Positions, confirmation, retention. About once a second."""
         # Idle first: while the writer works, what it says of the rest may change at any moment.
         idle = not pending and self._writer.idle and not (self._writer.unflushed or self._writer.in_transaction)
-        log_end = self._writer.durable
-        reached = max(self._writer.seen, self._stream.server_end) if idle else log_end
+        durable = self._writer.durable
+        log_end = durable if durable > self._start else self._log_end_before
+        reached = max(self._writer.seen, self._stream.server_end) if idle else durable
         if reached > self._position:
             self._heartbeat.postpone()
         else:

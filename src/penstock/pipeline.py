@@ -28,9 +28,10 @@ from penstock.postgres.preflight import Finding, check_source
 from penstock.postgres.publication import Reconciliation
 from penstock.postgres.subscription import Subscription
 from penstock.postgres.tables import tables_matching
+from penstock.resume import require_same_server
 from penstock.sinks.contract import Sink
 from penstock.sinks.registry import sink_class
-from penstock.state import PipelineState
+from penstock.state import PipelineState, SourceState
 from penstock.supervision import Supervisor, repeated
 
 logger = logging.getLogger(__name__)
@@ -58,7 +59,12 @@ class Pipeline:
         self.state.claim(self.config.name)
         source = self.config.source
         with connect(self._url) as connection:
-            return subscription.create(connection, self.config.name, source.tables, source.publications)
+            identifier, recorded = str(catalog.server_identity(connection).system_identifier), self.state.source()
+            require_same_server(identifier, recorded)
+            made = subscription.create(connection, self.config.name, source.tables, source.publications)
+            if recorded is None:  # from now on, this state is of this server
+                self.state.save(SourceState(self.config.name, identifier, made.slot))
+        return made
 
     def reconcile(self) -> Reconciliation | None:
         """Puts the tables that match into the publication and takes the others out; None for the user's own."""

@@ -22,6 +22,7 @@ class Positions:
     slot_confirmed: LSN | None  # None: the slot does not exist
     slot_lost_because: str | None
     system_identifier: str
+    server_end: LSN  # up to where the server's WAL is flushed
     recorded: SourceState | None  # what this state_dir was made for
     log_end: LSN | None  # None: the log is empty
     captured: CaptureState | None
@@ -32,12 +33,14 @@ def resume_point(known: Positions) -> LSN:
     """The LSN from which the slot is read on.
 
     1. The server must be the one that this state was made on: LSNs of another mean nothing.
-    2. The slot must exist and still have its WAL.
+    2. The slot must exist and still have its WAL, and that must reach as far as what we hold: a server that was restored
+       from a backup would give new transactions LSNs that we take for old ones.
     3. What the slot has confirmed must be in our hands: in the log, or known to hold nothing for us, or, when the log is
        gone, in every sink. Otherwise the server no longer has changes that somebody needs.
     """
-    _same_server(known)
+    require_same_server(known.system_identifier, known.recorded)
     confirmed = _usable_slot(known)
+    _not_set_back(known)
     if known.log_end is None:
         return _resume_without_log(known, confirmed)
     held = max(known.log_end, known.captured.position) if known.captured else known.log_end
@@ -63,15 +66,26 @@ def _resume_without_log(known: Positions, confirmed: LSN) -> LSN:
     return confirmed
 
 
+def _not_set_back(known: Positions) -> None:
+    held = {"the log": known.log_end, "capture": known.captured.position if known.captured else None}
+    held |= {f'sink "{name}"': lsn for name, lsn in known.sinks.items()}
+    for who, lsn in held.items():
+        if lsn is not None and lsn > known.server_end:
+            raise SourceGap(
+                f"The server's WAL ends at {known.server_end}, but {who} stands at {lsn}: the server was set back (restored "
+                "from a backup, or failed over to a standby that lacked the end), and what it writes now cannot be told "
+                "from what it wrote before."
+            )
+
+
 def _position(known: Positions) -> LSN:
     return known.captured.position if known.captured else ZERO
 
 
-def _same_server(known: Positions) -> None:
-    recorded = known.recorded
-    if recorded is not None and recorded.system_identifier != known.system_identifier:
+def require_same_server(system_identifier: str, recorded: SourceState | None) -> None:
+    if recorded is not None and recorded.system_identifier != system_identifier:
         raise WrongServer(
-            f"source.url leads to database system {known.system_identifier}, but this pipeline's state belongs to "
+            f"source.url leads to database system {system_identifier}, but this pipeline's state belongs to "
             f"{recorded.system_identifier}."
         )
 

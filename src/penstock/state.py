@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from penstock.errors import ConfigError, LogError, SinkUnavailable
+from penstock.errors import ConfigError, LogError, SinkUnavailable, SlotBusy
 from penstock.lsn import LSN
 from penstock.storage import Directory
 
@@ -125,6 +125,19 @@ class PipelineState:
                     raise SinkUnavailable(
                         f'Another process delivers to sink "{name}".', "Stop it, or leave this sink to it."
                     )
+            yield
+
+    @contextmanager
+    def exclusive_capture(self) -> Iterator[None]:
+        """One capture per log, also while its server has lost sight of it. On a local disk only."""
+        if not self.root.is_local:
+            yield
+            return
+        with Path(self._parts.path, "capture.lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise SlotBusy("Another process captures into this log.", "Stop it, or leave it to its work.") from None
             yield
 
     def delivering(self, sink: str) -> bool | None:

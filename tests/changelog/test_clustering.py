@@ -223,3 +223,18 @@ def test_a_message_cut_short_is_a_decode_error(name: str) -> None:
         stream.add(script.commit(START + 0x80, START + 0xB0))
         with pytest.raises(DecodeError):
             decode_all(contents_of(stream))
+
+
+def test_a_table_that_takes_the_name_of_another_begins_a_segment_of_its_own() -> None:
+    """Swapped by renaming: the old table's delete and the new one's insert are of one name, and their order counts."""
+    old, new = (relation("public", "items", id="int8", key=("id",), oid=oid) for oid in (20, 10))
+    stream = script.ScriptedStream(START)
+    with stream.transaction():
+        stream.relation(old)
+        stream.delete(old, ["1"])
+        stream.relation(new)
+        stream.insert(new, ["1"])
+    clusterer = Clusterer(LSN(START), script.described(old, new), 1 << 20)
+    segments = list(clusterer.add([chunk(stream.messages)]))
+    assert [[r.oid for r, _ in segment.relations] for segment in segments] == [[20], [10]]
+    assert [segment.name.complete for segment in segments] == [False, True]

@@ -9,6 +9,8 @@ import pytest
 
 from penstock.errors import SlotLost, SourceGap, SourceRefused, WrongServer
 from penstock.lsn import LSN
+from penstock.postgres import subscription
+from penstock.postgres.connection import connect
 from penstock.testing.conditions import wait_until
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 from tests.recovery.pipeline_under_test import ITEMS, PipelineUnderTest
@@ -92,8 +94,11 @@ def test_another_server_behind_the_url_is_refused_and_the_right_one_goes_on(
     url = postgres16.create_database("other_server")
     other = PipelineUnderTest(url, tmp_path)
     other.execute("create table items (id int primary key, value text)")
-    other.pipeline.init()
     try:
+        with pytest.raises(WrongServer):
+            other.pipeline.init()
+        with connect(url) as connection:
+            subscription.create(connection, other.config.name, other.config.source.tables)
         assert isinstance(other.why_capture_stops(), WrongServer)
     finally:
         postgres16.drop_database("other_server")
@@ -101,6 +106,18 @@ def test_another_server_behind_the_url_is_refused_and_the_right_one_goes_on(
     pipeline.insert(11, 20)
     pipeline.capture_all()
     assert rows_in_log(pipeline) == 20
+
+
+def test_a_pipeline_without_any_change_may_be_started_again_and_again(database: str, tmp_path: Path) -> None:
+    quiet = PipelineUnderTest(database, tmp_path, "acknowledge: log")
+    quiet.begin()
+    for _ in range(3):
+        quiet.execute("create table elsewhere (id int)")  # WAL that holds nothing for us
+        quiet.execute("drop table elsewhere")
+        quiet.capture_all()
+    quiet.insert(1, 10)
+    quiet.capture_all()
+    assert rows_in_log(quiet) == 10
 
 
 def test_a_commit_right_behind_a_message_outside_a_transaction_is_not_skipped(database: str, tmp_path: Path) -> None:

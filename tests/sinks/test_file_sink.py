@@ -83,7 +83,7 @@ def test_a_batch_without_changes_moves_the_progress_and_writes_no_file(directory
     deliver(out, batch(directory, 0, 0x10))
     assert files(directory) == []
     assert out.prepare() == LSN(0x10)
-    assert json.loads((directory / ".progress.json").read_text()) == {"lsn": "0/10", "announced": {}}
+    assert json.loads((directory / ".progress.json").read_text()) == {"lsn": "0/10", "announced": {}, "source": ""}
 
 
 def test_the_settings_choose_format_and_numbers(directory: Path) -> None:
@@ -219,3 +219,14 @@ def test_no_staged_or_temporary_file_is_left_in_the_directory(directory: Path) -
     deliver(sink(directory), batch(directory, 0, 0x10), inserts(*range(20_000), lsn=1))
     assert sorted(path.name for path in directory.iterdir()) == [".progress.json", *files(directory)]
     assert inserted(directory) == list(range(20_000))
+
+
+def test_a_directory_filled_from_another_server_is_refused(directory: Path) -> None:
+    first = FileSink(FileSettings(name="out", path=directory))
+    first.origin = "7301"
+    first.prepare()
+    deliver(first, batch(directory, 0, 10), inserts(1, lsn=5))
+    second = FileSink(FileSettings(name="out", path=directory))
+    second.origin = "9999"
+    with pytest.raises(SinkRefused, match="7301"):
+        second.prepare()

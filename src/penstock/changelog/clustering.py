@@ -94,10 +94,18 @@ class Clusterer:
                 self._types[message.oid] = message
                 continue
             known = self._relations.get(int.from_bytes(payload[1:5]))
-            if known is None:
+            if known is None and self._name_taken(payload):
+                yield index
+            elif known is None:
                 self._adopt(run, index)
             elif known[0] != payload or self._key_changed(payload, known[1]):
                 yield index
+
+    def _name_taken(self, payload: bytes) -> bool:
+        """Another table had this name until now: it was dropped, or the two were swapped by renaming."""
+        message = pgoutput.parse(payload)
+        assert isinstance(message, pgoutput.RelationMessage)
+        return any((r.schema, r.table) == (message.schema, message.table) for _, r in self._relations.values())
 
     def _key_changed(self, payload: bytes, known: Relation) -> bool:
         """With REPLICA IDENTITY FULL a message does not tell the primary key, which may have come or gone."""

@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from penstock.changes import ChangeBatch
 from penstock.config.sink import SinkSettings
+from penstock.errors import SinkRefused
 from penstock.lsn import LSN
 
 
@@ -46,8 +47,18 @@ class Sink(Generic[S]):
     guarantee: ClassVar[str] = "at-least-once"
     keeps_position: ClassVar[bool] = False  # the sink itself records up to where it holds everything
 
+    origin: str = ""  # the source's system identifier, known before ``prepare``: positions of another mean nothing
+
     def __init__(self, settings: S) -> None:
         self.settings = settings
+
+    def refuse_other_origin(self, recorded: str | None) -> None:
+        """For a sink that keeps a position: SinkRefused if what it has recorded is of another source."""
+        if recorded and self.origin and recorded != self.origin:
+            raise SinkRefused(
+                f"Sink {self.settings.name} holds changes of database system {recorded}, but this source is {self.origin}.",
+                "Give the sink a new place for its data, or point source.url at the database it was filled from.",
+            )
 
     def check(self) -> None:
         """Raises SinkError if the sink would not work: reachable, writable, rights. Changes nothing."""

@@ -43,6 +43,7 @@ class Progress:
 
     lsn: LSN | None = None
     announced: dict[str, str] = field(default_factory=dict)
+    source: str = ""
 
 
 class FileSink(Sink[FileSettings]):
@@ -74,6 +75,7 @@ class FileSink(Sink[FileSettings]):
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             progress = self._read_progress()
+            self.refuse_other_origin(progress.source if progress else None)
             if progress is None:
                 self._refuse_foreign_files()
                 progress = Progress()
@@ -104,7 +106,7 @@ class FileSink(Sink[FileSettings]):
         try:
             if any(len(run) for run in due.runs):
                 replace_durably(self._event_file(batch, progress.lsn), merged_lines(due.runs))
-            committed = Progress(batch.end, due.announced)
+            committed = Progress(batch.end, due.announced, self.origin or progress.source)
             self._write_progress(committed)
         except OSError as error:
             raise storage_error(error, "write events", str(self._directory)) from error
@@ -120,7 +122,7 @@ class FileSink(Sink[FileSettings]):
         try:
             data = json.loads(path.read_bytes())
             lsn = None if data["lsn"] is None else LSN.parse(data["lsn"])
-            return Progress(lsn, dict(data["announced"]))
+            return Progress(lsn, dict(data["announced"]), str(data.get("source", "")))
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
@@ -131,7 +133,7 @@ class FileSink(Sink[FileSettings]):
 
     def _write_progress(self, progress: Progress) -> None:
         lsn = None if progress.lsn is None else str(progress.lsn)
-        text = json.dumps({"lsn": lsn, "announced": progress.announced}, indent=1)
+        text = json.dumps({"lsn": lsn, "announced": progress.announced, "source": progress.source}, indent=1)
         replace_durably(self._directory / PROGRESS, [text.encode()])
 
     def _event_files(self) -> Iterator[tuple[Path, LSN]]:

@@ -124,6 +124,7 @@ class _Running:
     def _give_up_or_wait(self, error: PenstockError) -> None:
         policy = policy_for(error)
         name = self._sink.settings.name
+        self._stop_query()  # an error may also come from beside it, and the next try begins with the sink's own record
         if policy.verdict is Verdict.STOP:
             self.failed = error
             self.delivery.note_error("failed", error)
@@ -136,13 +137,17 @@ class _Running:
         self.delivery.note_error("retrying", error)
         logger.warning('Sink "%s": %s %s Next try in %.1f s.', name, error, policy.advice, delay)
 
-    def stop(self) -> None:
-        """Abandons or finishes the batch under way."""
-        if self._query is not None:
+    def _stop_query(self) -> None:
+        query, self._query = self._query, None
+        if query is not None:
             try:
-                self._query.stop()
+                query.stop()
             except (Py4JError, PySparkException) as error:
                 logger.debug("While stopping: %s", error)
+
+    def stop(self) -> None:
+        """Abandons or finishes the batch under way."""
+        self._stop_query()
         self.delivery.settle()
         if self.failed is None:
             self.delivery.note_stopped()
@@ -160,7 +165,7 @@ def deliver(
     """Opens a Spark session, delivers, and closes it again."""
     with state.exclusive([sink.settings.name for sink in sinks]):
         logger.info("Starting Spark (%s).", settings.master)
-        spark = _open_unless_stopped(settings, stop)
+        spark = _open_unless_stopped(settings, state.root.is_local, stop)
         if spark is None:
             return
         logger.info("Delivering to %s.", ", ".join(sink.settings.name for sink in sinks))
@@ -172,13 +177,13 @@ def deliver(
             close_session(spark)
 
 
-def _open_unless_stopped(settings: SparkSettings, stop: threading.Event) -> SparkSession | None:
+def _open_unless_stopped(settings: SparkSettings, local_state: bool, stop: threading.Event) -> SparkSession | None:
     """None if ``stop`` came first: a JVM takes seconds to start, and until then there is nothing to end in good order."""
     outcome: list[SparkSession | BaseException] = []
 
     def work() -> None:
         try:
-            session = open_session(settings)
+            session = open_session(settings, local_state)
         except BaseException as error:  # noqa: BLE001  raised by the thread that waits for us
             outcome.append(error)
             return

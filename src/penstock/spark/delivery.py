@@ -73,6 +73,8 @@ class SinkDelivery:
         return query.start()
 
     def _prepare_sink(self) -> LSN | None:
+        source = self._state.source()
+        self._sink.origin = source.system_identifier if source else ""
         try:
             return self._sink.prepare()
         except PenstockError:
