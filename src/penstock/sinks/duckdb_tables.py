@@ -7,6 +7,7 @@ tell capitals apart, Postgres's do, so ``Users`` beside ``users`` becomes ``User
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -19,6 +20,8 @@ from penstock.errors import SinkRefused
 from penstock.pgoutput.types import Unrepresentable
 from penstock.sinks.duckdb_staging import StagedChanges
 from penstock.sinks.duckdb_types import duckdb_type
+
+logger = logging.getLogger(__name__)
 
 CATALOG = "penstock_target"
 
@@ -55,7 +58,9 @@ class Tables:
         self._unrepresentable: Unrepresentable = unrepresentable
         connection.execute(_TABLES)
         rows = connection.execute(f"FROM {CATALOG}.penstock.tables").fetchall()
-        self._known = {(schema, table): Target(schema, name, _load(columns)) for schema, table, name, columns in rows}
+        self._known = {
+            (schema, table): Target(_target_schema(schema), name, _load(columns)) for schema, table, name, columns in rows
+        }
 
     def target(self, relation: Relation) -> Target:
         """The table that fits this definition."""
@@ -68,25 +73,44 @@ class Tables:
         return known
 
     def _create(self, relation: Relation, wanted: dict[str, str]) -> Target:
-        taken = {t.table.lower() for t in self._known.values() if t.schema.lower() == relation.schema.lower()}
-        target = Target(relation.schema, _free_name(relation.table, taken), _name_columns({}, wanted))
+        schema = _target_schema(relation.schema)
+        taken = {target.table.lower() for target in self._known.values() if target.schema.lower() == schema.lower()}
+        target = Target(schema, _free_name(relation.table, taken), _name_columns({}, wanted))
         definition = ", ".join(f"{quoted(name)} {kind}" for name, kind in target.columns.values())
-        self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {CATALOG}.{quoted(relation.schema)}")
+        self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {CATALOG}.{quoted(schema)}")
         self._connection.execute(f"CREATE TABLE IF NOT EXISTS {target.sql} ({definition})")
+        _tell_of_other_names(relation, None, target)
         return self._remember(relation, target)
 
     def _alter(self, relation: Relation, known: Target, wanted: dict[str, str]) -> Target:
         """Columns that came, went, or changed their type. Without ids, a renamed column is one that went and one that came."""
         target = Target(known.schema, known.table, _name_columns(known.columns, wanted))
+        leaving = self._make_way(known, target)
         for source, (name, kind) in target.columns.items():
             if source not in known.columns:
                 self._connection.execute(f"ALTER TABLE {known.sql} ADD COLUMN {quoted(name)} {kind}")
             elif known.columns[source][1] != kind:
                 self._connection.execute(f"ALTER TABLE {known.sql} ALTER COLUMN {quoted(name)} SET DATA TYPE {kind}")
-        for source, (name, _kind) in known.columns.items():
-            if source not in target.columns:
-                self._connection.execute(f"ALTER TABLE {known.sql} DROP COLUMN {quoted(name)}")
+        for name in leaving:
+            self._connection.execute(f"ALTER TABLE {known.sql} DROP COLUMN {quoted(name)}")
+        _tell_of_other_names(relation, known, target)
         return self._remember(relation, target)
+
+    def _make_way(self, known: Target, target: Target) -> list[str]:
+        """The columns to drop, out of the way of new ones called like them: the last column of a table cannot go first."""
+        wanted = {name.lower() for name, _ in target.columns.values()}
+        taken = wanted | {name.lower() for name, _ in known.columns.values()}
+        leaving = []
+        for source, (name, _kind) in known.columns.items():
+            if source in target.columns:
+                continue
+            if name.lower() in wanted:
+                aside = _free_name(name, taken)
+                self._connection.execute(f"ALTER TABLE {known.sql} RENAME COLUMN {quoted(name)} TO {quoted(aside)}")
+                taken.add(aside.lower())
+                name = aside
+            leaving.append(name)
+        return leaving
 
     def _remember(self, relation: Relation, target: Target) -> Target:
         source = [relation.schema, relation.table]
@@ -99,6 +123,25 @@ class Tables:
         )
         self._known[relation.schema, relation.table] = target
         return target
+
+
+def _target_schema(schema: str) -> str:
+    """The source's, but for the one that DuckDB would take for ours."""
+    return f"{schema}_2" if schema.lower() == "penstock" else schema
+
+
+def _tell_of_other_names(relation: Relation, known: Target | None, target: Target) -> None:
+    if known is None and (target.schema, target.table) != (relation.schema, relation.table):
+        logger.warning(
+            "Table %s is called %s.%s in DuckDB, which does not tell capitals apart in names.",
+            relation.qualified_name, target.schema, target.table,
+        )  # fmt: skip
+    for source, (name, _kind) in target.columns.items():
+        if name != source and (known is None or source not in known.columns):
+            logger.warning(
+                "Column %s of %s is called %s in DuckDB, which does not tell capitals apart in names.",
+                source, relation.qualified_name, name,
+            )  # fmt: skip
 
 
 def _load(columns: str) -> dict[str, tuple[str, str]]:
