@@ -12,6 +12,7 @@ import pytest
 
 from penstock.changes import ChangeBatch
 from penstock.errors import PenstockError, SinkRefused, SinkUnavailable
+from penstock.sinks.duckdb import DuckDBSink
 from penstock.testing.change_batches import changes, relation
 from tests.sinks.duckdb_files import Lake
 
@@ -60,8 +61,13 @@ def _failure(lake: Lake, more: ChangeBatch) -> Exception:
 
 def test_an_engine_that_gave_up_is_replaced_by_a_fresh_one(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
-    with pytest.raises(SinkUnavailable, match="cannot use"), lake.sink._opened() as connection:
-        connection.close()  # from here on it refuses everything, as after a fatal error
-        raise duckdb.FatalException("FATAL Error: database has been invalidated")
+    with pytest.raises(SinkUnavailable, match="cannot use"):
+        _give_up(lake.sink)
     lake.deliver(changes(USERS, [("insert", {"id": 1, "name": "Ada"})]))
     assert lake.rows("from public.users") == [(1, "Ada")]
+
+
+def _give_up(sink: DuckDBSink) -> None:
+    with sink._opened() as connection:
+        connection.close()  # from here on it refuses everything, as after a fatal error
+        raise duckdb.FatalException("FATAL Error: database has been invalidated")

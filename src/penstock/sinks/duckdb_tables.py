@@ -1,7 +1,8 @@
 """The mirrored tables of a DuckDB file: made to fit the source's definition, and changed by SQL.
 
 ``penstock.tables`` remembers which source table is which target table and which column is which: DuckDB's names do not
-tell capitals apart, Postgres's do, so ``Users`` beside ``users`` becomes ``Users_2``.
+tell capitals apart, Postgres's do, so ``Users`` beside ``users`` becomes ``Users_2``. It also remembers the source
+table's oid, which tells a table from another one that has its name now.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import duckdb
@@ -29,7 +30,8 @@ _COARSELY_EQUAL = {"FLOAT", "DOUBLE", "INTERVAL"}
 
 _TABLES = f"""
     CREATE TABLE IF NOT EXISTS {CATALOG}.penstock.tables
-        (source_schema VARCHAR, source_table VARCHAR, target_table VARCHAR, columns VARCHAR)
+        (source_schema VARCHAR, source_table VARCHAR, target_table VARCHAR, columns VARCHAR);
+    ALTER TABLE {CATALOG}.penstock.tables ADD COLUMN IF NOT EXISTS oid BIGINT;
 """
 
 
@@ -39,11 +41,12 @@ def quoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class Target:
-    """A target table. ``columns``: source name -> (target name, DuckDB type)."""
+    """A target table. ``columns``: source name -> (target name, DuckDB type). ``oid``: None if older than that record."""
 
     schema: str
     table: str
     columns: dict[str, tuple[str, str]]
+    oid: int | None
 
     @property
     def sql(self) -> str:
@@ -57,34 +60,81 @@ class Tables:
         self._connection = connection
         self._unrepresentable: Unrepresentable = unrepresentable
         connection.execute(_TABLES)
-        rows = connection.execute(f"FROM {CATALOG}.penstock.tables").fetchall()
+        rows = connection.execute(
+            f"SELECT source_schema, source_table, target_table, columns, oid FROM {CATALOG}.penstock.tables"
+        ).fetchall()
         self._known = {
-            (schema, table): Target(_target_schema(schema), name, _load(columns)) for schema, table, name, columns in rows
+            (schema, table): Target(_target_schema(schema), name, _load(columns), oid)
+            for schema, table, name, columns, oid in rows
         }
 
     def target(self, relation: Relation) -> Target:
-        """The table that fits this definition."""
-        wanted = {column.name: duckdb_type(column, self._unrepresentable) for column in relation.columns}
+        """The table that fits this definition, with the rows that the source's table of this oid has brought so far."""
         known = self._known.get((relation.schema, relation.table))
-        if known is None:
-            return self._create(relation, wanted)
+        if known is not None and known.oid in (None, relation.oid):
+            return self._fitted(relation, known)
+        if known is not None:
+            logger.warning(
+                "%s is another table in the source than before: the rows of the former one leave the file.",
+                relation.qualified_name,
+            )
+            self._drop((relation.schema, relation.table))
+        formerly = [source for source, target in self._known.items() if target.oid == relation.oid]
+        target = self._create(relation, self._wanted(relation))
+        for source in formerly:
+            self._move_rows(source, target)
+        return target
+
+    def has_passed_on(self, relations: Sequence[Relation]) -> bool:
+        """Whether one of them has another's name now, or another name than before; among each other or since we knew."""
+        names = {source: target.oid for source, target in self._known.items() if target.oid is not None}
+        sources = {oid: source for source, oid in names.items()}
+        for relation in relations:
+            source = (relation.schema, relation.table)
+            if names.setdefault(source, relation.oid) != relation.oid:
+                return True
+            if sources.setdefault(relation.oid, source) != source:
+                return True
+        return False
+
+    def _wanted(self, relation: Relation) -> dict[str, str]:
+        return {column.name: duckdb_type(column, self._unrepresentable) for column in relation.columns}
+
+    def _fitted(self, relation: Relation, known: Target) -> Target:
+        wanted = self._wanted(relation)
         if {name: kind for name, (_, kind) in known.columns.items()} != wanted:
             return self._alter(relation, known, wanted)
+        if known.oid is None:
+            return self._remember((relation.schema, relation.table), replace(known, oid=relation.oid))
         return known
+
+    def _move_rows(self, source: tuple[str, str], target: Target) -> None:
+        """A renamed table takes along what came under its former name."""
+        former = self._known[source]
+        common = [column for column in former.columns if column in target.columns]
+        into, of = (", ".join(quoted(table.columns[column][0]) for column in common) for table in (target, former))
+        if common:
+            self._connection.execute(f"INSERT INTO {target.sql} ({into}) SELECT {of} FROM {former.sql}")
+        self._drop(source)
+
+    def _drop(self, source: tuple[str, str]) -> None:
+        """Not emptied and altered: a new type would be tried on rows that are deleted in the same transaction."""
+        self._connection.execute(f"DROP TABLE IF EXISTS {self._known.pop(source).sql}")
+        self._forget(source)
 
     def _create(self, relation: Relation, wanted: dict[str, str]) -> Target:
         schema = _target_schema(relation.schema)
         taken = {target.table.lower() for target in self._known.values() if target.schema.lower() == schema.lower()}
-        target = Target(schema, _free_name(relation.table, taken), _name_columns({}, wanted))
+        target = Target(schema, _free_name(relation.table, taken), _name_columns({}, wanted), relation.oid)
         definition = ", ".join(f"{quoted(name)} {kind}" for name, kind in target.columns.values())
         self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {CATALOG}.{quoted(schema)}")
         self._connection.execute(f"CREATE TABLE IF NOT EXISTS {target.sql} ({definition})")
         _tell_of_other_names(relation, None, target)
-        return self._remember(relation, target)
+        return self._remember((relation.schema, relation.table), target)
 
     def _alter(self, relation: Relation, known: Target, wanted: dict[str, str]) -> Target:
         """Columns that came, went, or changed their type. Without ids, a renamed column is one that went and one that came."""
-        target = Target(known.schema, known.table, _name_columns(known.columns, wanted))
+        target = Target(known.schema, known.table, _name_columns(known.columns, wanted), relation.oid)
         leaving = self._make_way(known, target)
         for source, (name, kind) in target.columns.items():
             if source not in known.columns:
@@ -94,7 +144,7 @@ class Tables:
         for name in leaving:
             self._connection.execute(f"ALTER TABLE {known.sql} DROP COLUMN {quoted(name)}")
         _tell_of_other_names(relation, known, target)
-        return self._remember(relation, target)
+        return self._remember((relation.schema, relation.table), target)
 
     def _make_way(self, known: Target, target: Target) -> list[str]:
         """The columns to drop, out of the way of new ones called like them: the last column of a table cannot go first."""
@@ -112,17 +162,19 @@ class Tables:
             leaving.append(name)
         return leaving
 
-    def _remember(self, relation: Relation, target: Target) -> Target:
-        source = [relation.schema, relation.table]
+    def _remember(self, source: tuple[str, str], target: Target) -> Target:
+        self._forget(source)
+        self._connection.execute(
+            f"INSERT INTO {CATALOG}.penstock.tables VALUES (?, ?, ?, ?, ?)",
+            [*source, target.table, json.dumps(target.columns), target.oid],
+        )
+        self._known[source] = target
+        return target
+
+    def _forget(self, source: tuple[str, str]) -> None:
         self._connection.execute(
             f"DELETE FROM {CATALOG}.penstock.tables WHERE source_schema = ? AND source_table = ?", source
         )
-        self._connection.execute(
-            f"INSERT INTO {CATALOG}.penstock.tables VALUES (?, ?, ?, ?)",
-            [*source, target.table, json.dumps(target.columns)],
-        )
-        self._known[relation.schema, relation.table] = target
-        return target
 
 
 def _target_schema(schema: str) -> str:
@@ -167,9 +219,7 @@ def apply(connection: duckdb.DuckDBPyConnection, tables: Tables, staged: Sequenc
     """All changes of a batch, table by table, each table's in order."""
     # DuckDB has no tables without columns, and their rows say nothing.
     with_columns = [changes for changes in staged if changes.relation.columns]
-    by_table = sorted(with_columns, key=_table_of)  # stable: order within a table stays
-    for _table, members in groupby(by_table, key=_table_of):
-        changes = list(members)
+    for changes in _by_table(tables, with_columns):
         truncated_at = max((change.truncated_at for change in changes if change.truncated_at), default=None)
         if truncated_at is not None:
             # What lies wholly before the TRUNCATE is void; where it lies within, net() has left out what was before it.
@@ -177,6 +227,19 @@ def apply(connection: duckdb.DuckDBPyConnection, tables: Tables, staged: Sequenc
             connection.execute(f"DELETE FROM {tables.target(changes[0].relation).sql}")
         for change in changes:
             _apply_one(connection, tables.target(change.relation), change)
+
+
+def _by_table(tables: Tables, staged: Sequence[StagedChanges]) -> list[list[StagedChanges]]:
+    """The changes of each table under each of its names. Where names have passed from one to another, in that order."""
+    by_table = sorted(staged, key=_table_and_oid)  # stable: order within a table stays
+    groups = [list(members) for _, members in groupby(by_table, key=_table_and_oid)]
+    if tables.has_passed_on([group[0].relation for group in groups]):
+        groups.sort(key=lambda group: max(change.last_at for change in group))
+    return groups
+
+
+def _table_and_oid(changes: StagedChanges) -> tuple[tuple[str, ...], int]:
+    return _table_of(changes), changes.relation.oid
 
 
 def _table_of(changes: StagedChanges) -> tuple[str, ...]:
@@ -229,7 +292,9 @@ def _fill_kept(
         looked_for = ", ".join(f"s.k{index}::VARCHAR" for index in key)
         missing = connection.execute(f"SELECT {looked_for} {joined} WHERE t.rowid IS NULL LIMIT 1").fetchall()
         if missing:
-            raise _missing_row(change.relation, missing[0], [index for index in range(len(names)) if f"u{index}" in marked])
+            raise _missing_row(
+                change.relation, missing[0], [index for index in range(len(names)) if f"u{index}" in marked]
+            )
         return connection.sql(f"SELECT {values} {joined}").to_arrow_table()
     finally:
         connection.unregister("staged")
