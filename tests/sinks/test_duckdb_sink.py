@@ -71,3 +71,16 @@ def _give_up(sink: DuckDBSink) -> None:
     with sink._opened() as connection:
         connection.close()  # from here on it refuses everything, as after a fatal error
         raise duckdb.FatalException("FATAL Error: database has been invalidated")
+
+
+def test_a_file_filled_from_another_server_is_refused(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.sink.origin = "7301"
+    lake.deliver(changes(USERS, [("insert", {"id": 1, "name": "Ada"})]))
+    stranger = lake.named("lake")
+    stranger.origin = "9999"
+    with pytest.raises(SinkRefused, match="7301"):
+        stranger.prepare()
+    again = lake.named("lake")
+    again.origin = "7301"
+    assert again.prepare() == 0x1000

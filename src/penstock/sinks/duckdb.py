@@ -30,7 +30,8 @@ _OF_THE_FILE = (duckdb.IOException, duckdb.FatalException, duckdb.TransactionExc
 
 _PROGRESS = f"""
     CREATE SCHEMA IF NOT EXISTS {CATALOG}.penstock;
-    CREATE TABLE IF NOT EXISTS {CATALOG}.penstock.progress (sink VARCHAR, lsn VARCHAR, committed_at TIMESTAMPTZ);
+    CREATE TABLE IF NOT EXISTS {CATALOG}.penstock.progress
+        (sink VARCHAR, lsn VARCHAR, committed_at TIMESTAMPTZ, source VARCHAR);
 """
 
 
@@ -99,6 +100,8 @@ class DuckDBSink(Sink[DuckDBSettings]):
             self._held = self._position(connection)
             if self._held is None:
                 self._refuse_file_of_another(connection)
+            for (recorded,) in connection.execute(f"SELECT source FROM {CATALOG}.penstock.progress").fetchall():
+                self.refuse_other_origin(recorded)
             return self._held
 
     def write(self, batch: Batch, changes: Iterator[ChangeBatch]) -> list[StagedChanges]:
@@ -126,7 +129,8 @@ class DuckDBSink(Sink[DuckDBSettings]):
             apply(connection, tables, [staged for receipt in receipts for staged in receipt])
             connection.execute(f"DELETE FROM {CATALOG}.penstock.progress WHERE sink = ?", [self.settings.name])
             connection.execute(
-                f"INSERT INTO {CATALOG}.penstock.progress VALUES (?, ?, now())", [self.settings.name, str(batch.end)]
+                f"INSERT INTO {CATALOG}.penstock.progress VALUES (?, ?, now(), ?)",
+                [self.settings.name, str(batch.end), self.origin],
             )
         self._held = batch.end
 
