@@ -29,9 +29,10 @@ def duckdb_rows(path: Path, tables: Sequence[Table]) -> dict[Table, Rows]:
     """Waits for the moment between two commits, when nobody has the file locked."""
     connection = wait_until(lambda: _open(path), what=f"{path} to be readable")
     with connection:
+        listed = "select source_schema, source_table, target_table, columns from penstock.tables"
         names = {
             (schema, table): (target, json.loads(columns))
-            for schema, table, target, columns in connection.execute("from penstock.tables").fetchall()
+            for schema, table, target, columns in connection.execute(listed).fetchall()
         }
         return {
             table: _rows_of(connection, table, *names.get((table.schema, table.name), ("", {}))) for table in tables

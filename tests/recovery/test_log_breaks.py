@@ -176,8 +176,8 @@ def test_a_transaction_larger_than_the_logs_bound_still_gets_through(
     """No sink can make room for it: it is read by none before its end is there."""
     pipeline = PipelineUnderTest(database, tmp_path, "segment_bytes: 256KiB, max_bytes: 512KiB")
     pipeline.begin()
-    pipeline.insert(1, 6000, size=1000)
-    pipeline.insert(6001, 6010, size=1000)
+    pipeline.insert(1, 20000, size=1000)  # more than is read ahead while the writer is busy
+    pipeline.insert(20001, 20010, size=1000)
     pipeline.capture_all()
 
     pipeline.deliver(spark)
