@@ -151,19 +151,21 @@ class _Session:
         chunks: list[Chunk] = []
         messages: list[bytes] = []
         size, last_flush, next_house = 0, 0.0, 0.0
-        linger = self._config.log.linger
+        linger, segment = self._config.log.linger, self._config.log.segment_bytes
+        most_received, hand_over = min(_RECEIVE_BYTES, segment), min(_HAND_OVER_BYTES, segment)
+        most_waiting = min(_MOST_WAITING_BYTES, 4 * segment)
         while not self._stop.is_set():
-            full = size >= _MOST_WAITING_BYTES
-            received = 0 if full or not self._has_room() else self._stream.receive(messages, _RECEIVE_BYTES)
+            full = size >= most_waiting
+            received = 0 if full or not self._has_room() else self._stream.receive(messages, most_received)
             clock = time.monotonic()
             if messages:
                 chunks.append(chunk(messages))
                 messages.clear()
                 size += received
             waiting = bool(chunks) or self._writer.unflushed
-            behind = received >= _RECEIVE_BYTES
+            behind = received >= most_received
             flush = waiting and clock - last_flush >= (linger * _BEHIND_LINGER if behind else linger)
-            if (flush or size >= _HAND_OVER_BYTES) and self._writer.idle:
+            if (flush or size >= hand_over) and self._writer.idle:
                 self._writer.hand_over(chunks, flush)
                 chunks, size = [], 0
                 last_flush = clock if flush else last_flush
