@@ -68,13 +68,16 @@ def pipeline(postgres: EmbeddedPostgres, directory: Path, name: str, tables: str
 
 
 def pg_recvlogical_seconds(postgres: EmbeddedPostgres, slot: str, publications: tuple[str, ...], end: LSN) -> float:
-    """The limit that the server sets: its own client, throwing everything away. Reads a copy of the slot."""
+    """The limit that the server sets: its own client, throwing everything away. Reads a copy of the slot.
+
+    It stops at a message past its end position, so that lies a little before the mark: else it would wait for a keepalive.
+    """
     copy = f"{slot}_copy"
     postgres.execute(f"SELECT pg_copy_logical_replication_slot('{slot}', '{copy}')")
     names = ",".join(publications)
     command = [
         str(postgres.binary("pg_recvlogical")), "-d", postgres.url, "-S", copy, "--start", "--no-loop", "-f", "/dev/null",
-        "--endpos", str(end), "-o", "proto_version=1", "-o", f"publication_names={names}", "-o", "messages=true",
+        "--endpos", str(LSN(end - 4096)), "-o", "proto_version=1", "-o", f"publication_names={names}", "-o", "messages=true",
     ]  # fmt: skip
     begun = time.monotonic()
     subprocess.run(command, check=True, capture_output=True)

@@ -86,7 +86,7 @@ def _passwords(text: str) -> set[str]:
 def _read(conninfo: str) -> Mapping[str, Any]:
     try:
         return conninfo_to_dict(conninfo)
-    except psycopg.ProgrammingError:
+    except (psycopg.ProgrammingError, UnicodeDecodeError):  # the latter: %A7 in it, which is no UTF-8
         return {}
 
 

@@ -136,7 +136,7 @@ def _kind_of(sqlstate: str) -> type[errors.SourceError]:
 def _parse(url: str) -> dict[str, Any]:
     try:
         return conninfo.conninfo_to_dict(url)
-    except psycopg.ProgrammingError:
+    except (psycopg.ProgrammingError, UnicodeDecodeError):  # the latter: %A7 in it, which is no UTF-8
         # libpq's own message quotes the piece it stumbled over, which is often the password.
         raise errors.ConfigError(
             "The URL of the source is not a Postgres connection URL.",
