@@ -13,28 +13,74 @@ A batch that was written but not committed when the process died comes again, wi
 Spark's checkpoint lives, the same ``end``. A batch never splits a transaction. Within one receipt, changes of the same
 table are in commit order; the receipts of ``commit`` are ordered so that applying them one after the other applies each
 key's changes in commit order.
+
+Imports go through the same ``write`` and ``commit``. Such a batch has a ``part``, holds nothing but that part of one
+table's import, and leaves the position where it is. Per import, in this order, each part once or again after a failure:
+
+1. ``begin``, without receipts: a sink that fills the table anew makes room for it.
+2. ``rows``: what was read of the table, as changes with op READ; any number of parts, in any order. Rows that were read
+   at different times: of a key there may be two, or none where the row moved in between. ``replaces``: rows that take
+   the place of those with the same key.
+3. ``changes``: the table's changes since the import began, in order. Rows that an INSERT brings may be there already,
+   rows that an UPDATE or DELETE is about may be absent. After the last of them the table is as it was at ``upto``.
+4. ``end``, without receipts: from now on the table's changes come with those of all others. Until then, a sink that
+   ``swaps_tables`` shows the table as it was before ``begin``, and its changes go on coming to that one.
+
+A sink that keeps its position records in the same step which parts it holds (``imported``), or they may come again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from penstock.changes import ChangeBatch
+from penstock.changelog.admission import Ready
+from penstock.changes import ChangeBatch, Relation
 from penstock.config.sink import SinkSettings
 from penstock.errors import SinkRefused
 from penstock.lsn import LSN
 
 
 @dataclass(frozen=True)
+class ImportPart:
+    """A part of a table's import; see above. ``number`` counts the parts of its phase from 1."""
+
+    job: int
+    relation: Relation
+    phase: Literal["begin", "rows", "changes", "end"]
+    number: int = 0
+    replaces: bool = False  # of rows: they take the place of those with the same key
+    again: bool = False  # the sink has rows of this table from an earlier import
+    upto: LSN | None = None  # of changes and end
+
+
+@dataclass(frozen=True)
 class Batch:
-    """One micro-batch: every transaction that ends after ``start`` and not after ``end``."""
+    """One micro-batch: every transaction that ends after ``start`` and not after ``end``. Or a part of an import."""
 
     number: int
     start: LSN
     end: LSN
     staging: str  # a URI that executors and driver share; the sink may put files below it, delivery removes it
+    part: ImportPart | None = None
+
+
+@dataclass(frozen=True)
+class UnderWay:
+    """An import that has begun: the numbers of its ``rows`` parts that the sink holds, and its changes up to where."""
+
+    rows: frozenset[int] = frozenset()
+    replayed: LSN | None = None
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What a sink has recorded of imports. Of another subscription than the one in use it means nothing."""
+
+    subscription: str
+    ready: Mapping[int, Ready] = field(default_factory=dict)  # by the table's oid
+    under_way: Mapping[int, UnderWay] = field(default_factory=dict)  # by job
 
 
 S = TypeVar("S", bound=SinkSettings)
@@ -46,8 +92,10 @@ class Sink(Generic[S]):
     Settings: ClassVar[type[SinkSettings]] = SinkSettings  # the config file's keys for this sink
     guarantee: ClassVar[str] = "at-least-once"
     keeps_position: ClassVar[bool] = False  # the sink itself records up to where it holds everything
+    swaps_tables: ClassVar[bool] = False  # an import fills a table of its own, which replaces the old one in one step
 
     origin: str = ""  # the source's system identifier, known before ``prepare``: positions of another mean nothing
+    subscription: str = ""  # the replication slot, likewise known before ``prepare``
 
     def __init__(self, settings: S) -> None:
         self.settings = settings
@@ -65,6 +113,10 @@ class Sink(Generic[S]):
 
     def prepare(self) -> LSN | None:
         """Driver: creates what is missing; the sink's own position, or None if it keeps none."""
+        return None
+
+    def imported(self) -> Imported | None:
+        """Driver, after ``prepare``: what the sink has recorded of imports; None if it keeps no such record."""
         return None
 
     def write(self, batch: Batch, changes: Iterator[ChangeBatch]) -> Any:

@@ -1,0 +1,138 @@
+"""What the copier of a table and the delivery to a sink say to each other: files under ``state_dir/imports/<sink>``.
+
+    <job>.json           by the copier: the import, how far it is, and from where on it needs the log
+    <job>-<n>.receipt    by an executor: what ``sink.write`` made of chunk n, ready to be committed
+    <job>.committed      by the delivery: which chunks the sink holds, and what went wrong if something did
+
+The copier may run in the same process as the delivery, in another one, or on another machine. Only the delivery commits,
+so two of them never write to one sink; it removes these files when it has no more use for them.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from penstock.changes import Relation
+from penstock.errors import LogCorrupt
+from penstock.lsn import LSN
+from penstock.storage import Directory
+
+_MANIFEST = re.compile(r"(\d+)\.json")
+_RECEIPT = re.compile(r"(\d+)-(\d+)\.receipt")
+_LSNS = ("needed_from", "from_lsn", "to_lsn")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """An import under way. ``state``: waiting (for transactions that were running), copying, copied.
+
+    The log keeps everything after ``needed_from``. Once copied, there are ``chunks`` receipts in all, and the rows in
+    them were read before ``to_lsn``. ``snapshot``: that of a table without a key, which is read in one transaction;
+    the transactions that it saw are left out of the changes that follow.
+    """
+
+    job: int
+    relation: Relation
+    needed_from: LSN
+    state: Literal["waiting", "copying", "copied"] = "waiting"
+    from_lsn: LSN | None = None
+    to_lsn: LSN | None = None
+    chunks: int | None = None
+    snapshot: str | None = None
+
+
+@dataclass(frozen=True)
+class ChunkReceipt:
+    """``outcome``: what ``sink.write`` returned. ``replaces``: see ``ImportPart``."""
+
+    number: int
+    rows: int
+    bytes: int
+    replaces: bool
+    outcome: Any
+
+
+@dataclass(frozen=True)
+class Committed:
+    """How far the delivery is with an import. ``replayed``: up to where it has caught up, once it does."""
+
+    chunks: tuple[int, ...] = ()
+    replayed: LSN | None = None
+    error: str | None = None
+
+
+class Handover:
+    """The files of one sink."""
+
+    def __init__(self, state_root: Directory, sink: str) -> None:
+        self.directory = state_root.child(f"imports/{sink}")
+
+    def manifests(self) -> Iterator[Manifest]:
+        for entry in self.directory.entries():
+            if match := _MANIFEST.fullmatch(entry.name):
+                manifest = self.manifest(int(match[1]))
+                if manifest is not None:
+                    yield manifest
+
+    def manifest(self, job: int) -> Manifest | None:
+        data = self.directory.read_json(f"{job}.json")
+        if data is None:
+            return None
+        lsns = {name: LSN.parse(data[name]) if data[name] else None for name in _LSNS}
+        return Manifest(**{**data, **lsns, "relation": Relation.from_json(data["relation"])})
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        self.directory.create()
+        lsns = {name: str(lsn) if (lsn := getattr(manifest, name)) is not None else None for name in _LSNS}
+        self.directory.write_json(f"{manifest.job}.json", {**asdict(manifest), **lsns})
+
+    def receipts(self, job: int) -> list[int]:
+        """The numbers of the chunks whose receipts are there, in their order."""
+        found = (_RECEIPT.fullmatch(entry.name) for entry in self.directory.entries())
+        return sorted(int(match[2]) for match in found if match and int(match[1]) == job)
+
+    def write_receipt(self, job: int, receipt: ChunkReceipt) -> None:
+        content = pickle.dumps(receipt)
+        self.directory.write(_receipt_name(job, receipt.number), lambda stream: stream.write(content))
+
+    def receipt(self, job: int, number: int) -> ChunkReceipt:
+        name = _receipt_name(job, number)
+        try:
+            with self.directory.open(name) as file:
+                receipt: ChunkReceipt = pickle.loads(file.read())
+        except (FileNotFoundError, pickle.UnpicklingError, EOFError) as error:
+            raise LogCorrupt(f"{self.directory.uri}/{name} cannot be read: {error}.") from error
+        return receipt
+
+    def remove_receipt(self, job: int, number: int) -> None:
+        self.directory.delete(_receipt_name(job, number))
+
+    def write_committed(self, job: int, committed: Committed) -> None:
+        replayed = str(committed.replayed) if committed.replayed is not None else None
+        self.directory.write_json(f"{job}.committed", {**asdict(committed), "replayed": replayed})
+
+    def committed(self, job: int) -> Committed:
+        data = self.directory.read_json(f"{job}.committed")
+        if data is None:
+            return Committed()
+        replayed = LSN.parse(data["replayed"]) if data["replayed"] else None
+        return Committed(tuple(data["chunks"]), replayed, data["error"])
+
+    def remove(self, job: int) -> None:
+        """The manifest first: receipts without one mean nothing to anybody."""
+        self.directory.delete(f"{job}.json")
+        self.directory.delete(f"{job}.committed")
+        for number in self.receipts(job):
+            self.remove_receipt(job, number)
+
+    def needed_from(self) -> LSN | None:
+        """From where on imports need the log; None if there are none."""
+        return min((manifest.needed_from for manifest in self.manifests()), default=None)
+
+
+def _receipt_name(job: int, number: int) -> str:
+    return f"{job}-{number:08d}.receipt"
