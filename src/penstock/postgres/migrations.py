@@ -1,0 +1,147 @@
+"""Penstock's own tables on the source, in schema ``penstock``: made and brought up to date by numbered SQL files.
+
+The files are ``migrations/0001_….sql`` and on; which of them a database has is recorded in ``penstock.migrations``. All
+pipelines that read a database share these tables.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import cache
+from importlib.resources import files
+
+import psycopg
+from psycopg import sql
+
+from penstock.errors import SourceRefused
+from penstock.postgres.connection import Connection, translated_errors
+from penstock.postgres.locks import gently
+from penstock.postgres.publication import create_grant
+from penstock.postgres.tables import OWN_SCHEMA
+
+_FILE = re.compile(r"(\d{4})_\w+\.sql")
+_LOCK = int.from_bytes(hashlib.sha256(b"penstock migrations").digest()[:8], "big", signed=True)
+# What belongs to pipelines, by the words for it.
+_KEPT = {"import jobs": "import_jobs", "table choices": "table_choices"}
+
+
+def migrate(connection: Connection) -> list[int]:
+    """Brings the schema to the newest version, and says which migrations that took. Two at once wait for each other."""
+    if installed(connection):
+        return []
+    try:
+        return gently(connection, f"Creating the schema {OWN_SCHEMA}", lambda: _migrate(connection))
+    except SourceRefused as error:
+        if isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
+            raise SourceRefused(error.message, f"As an administrator run: {_grant(connection)}") from error
+        if isinstance(error.__cause__, psycopg.errors.ReadOnlySqlTransaction):
+            advice = "Run `penstock init` with the URL of a primary that can be written to."
+            raise SourceRefused(error.message, advice) from error
+        raise
+
+
+def installed(connection: Connection) -> bool:
+    """Whether the schema is there, in the newest version."""
+    with translated_errors(f"Looking for the schema {OWN_SCHEMA}"):
+        done = _versions(connection)
+    if done and max(done) > max(_migrations()):
+        raise SourceRefused(
+            f"The schema {OWN_SCHEMA} on the source is of a newer Penstock: its version is {max(done)}, and this one "
+            f"knows up to {max(_migrations())}.",
+            "Upgrade this Penstock to the one that the other pipelines of this database use.",
+        )
+    return done >= _migrations().keys()
+
+
+def remove(connection: Connection, pipeline: str) -> list[str]:
+    """Removes what the pipeline has in the tables and, if no other has anything there, the tables and the schema.
+
+    Says what it removed. A schema in which there is something else stays.
+    """
+    with translated_errors(f"Looking for the schema {OWN_SCHEMA}"):
+        if not _versions(connection):
+            return []
+    try:
+        return gently(connection, f"Emptying the schema {OWN_SCHEMA}", lambda: _remove(connection, pipeline))
+    except SourceRefused as error:
+        if isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
+            raise SourceRefused(error.message, f"As an administrator run: {_grant(connection)}") from error
+        raise
+
+
+@cache
+def _migrations() -> dict[int, str]:
+    """By version, the SQL."""
+    folder = files("penstock.postgres").joinpath("migrations")
+    found = {int(name[1]): file for file in folder.iterdir() if (name := _FILE.fullmatch(file.name))}
+    return {version: found[version].read_text("utf-8") for version in sorted(found)}
+
+
+def _versions(connection: Connection) -> set[int]:
+    """Those that the database has. Not by to_regclass, which fails for a role that may not use the schema."""
+    found = connection.execute(
+        "select from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+        "where n.nspname = %s and c.relname = 'migrations'",
+        [OWN_SCHEMA],
+    ).fetchone()
+    if found is None:
+        return set()
+    return {version for (version,) in connection.execute("select version from penstock.migrations")}
+
+
+def _migrate(connection: Connection) -> list[int]:
+    connection.execute("select pg_advisory_xact_lock(%s)", [_LOCK])
+    # CREATE SCHEMA IF NOT EXISTS asks for the right to create one even if it exists.
+    if connection.execute("select from pg_namespace where nspname = %s", [OWN_SCHEMA]).fetchone() is None:
+        connection.execute(sql.SQL("create schema {}").format(sql.Identifier(OWN_SCHEMA)))
+    done = _versions(connection)
+    if not done:
+        connection.execute(
+            "create table if not exists penstock.migrations "
+            "(version integer primary key, applied_at timestamptz not null default now())"
+        )
+    missing = [version for version in _migrations() if version not in done]
+    for version in missing:
+        connection.execute(_migrations()[version])
+        connection.execute("insert into penstock.migrations (version) values (%s)", [version])
+    return missing
+
+
+def _remove(connection: Connection, pipeline: str) -> list[str]:
+    connection.execute("select pg_advisory_xact_lock(%s)", [_LOCK])
+    # Nobody may add a row between the look for rows and the drop.
+    connection.execute("lock table penstock.import_jobs, penstock.table_choices in access exclusive mode")
+    removed = []
+    for words, table in _KEPT.items():
+        name = sql.Identifier(OWN_SCHEMA, table)
+        if connection.execute(sql.SQL("delete from {} where pipeline = %s").format(name), [pipeline]).rowcount:
+            removed.append(f"{words} of {pipeline}")
+    others = "select exists (select from penstock.import_jobs) or exists (select from penstock.table_choices)"
+    if connection.execute(others).fetchone() == (True,):
+        return removed
+    connection.execute(
+        "drop table penstock.import_chunks, penstock.import_jobs, penstock.table_choices, penstock.migrations;"
+        "drop sequence penstock.import_claims"
+    )
+    return [*removed, _drop_schema(connection)]
+
+
+def _drop_schema(connection: Connection) -> str:
+    try:
+        with connection.transaction():  # a savepoint
+            connection.execute(sql.SQL("drop schema {}").format(sql.Identifier(OWN_SCHEMA)))
+    except (psycopg.errors.DependentObjectsStillExist, psycopg.errors.InsufficientPrivilege):
+        return f"Penstock's tables in schema {OWN_SCHEMA}"
+    return f"schema {OWN_SCHEMA}"
+
+
+def _grant(connection: Connection) -> str:
+    """What lets the role make the schema or, where another role has made it, work in it."""
+    row = connection.execute(
+        "select pg_get_userbyid(nspowner), current_user from pg_namespace where nspname = %s", [OWN_SCHEMA]
+    ).fetchone()
+    if row is None:
+        return create_grant(connection)
+    owner, role = row
+    return sql.SQL("GRANT {} TO {};").format(sql.Identifier(owner), sql.Identifier(role)).as_string(connection)

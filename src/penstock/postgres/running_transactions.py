@@ -1,0 +1,65 @@
+"""Which transactions are running, and whether they have ended.
+
+Every transaction that writes holds a lock on its own id until others can see what it wrote: also while it commits, and
+also when it is prepared. The lock is in pg_locks for everybody to see, whatever their rights.
+https://www.postgresql.org/docs/current/view-pg-locks.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.postgres.connection import Connection, translated_errors
+
+
+def running_transactions(connection: Connection) -> tuple[int, ...]:
+    """The ids of all transactions of this database that have written something, but for our own.
+
+    1. The locks are read first. A transaction that is prepared meanwhile is in the list by its session.
+    2. Then the sessions and the prepared transactions. A session that is not found has ended, and its transaction too;
+       it stays in the list, where it does no harm. A prepared transaction that is not found has ended, or is of another
+       database, or is a part of one that is in the list.
+    """
+    with translated_errors("Looking for running transactions"):
+        locks = connection.execute(_LOCKS).fetchall()
+        elsewhere = {pid for (pid,) in connection.execute(_ELSEWHERE, [[pid for _, pid in locks if pid is not None]])}
+        prepared = {xid for (xid,) in connection.execute(_PREPARED)}
+    running = {xid for xid, pid in locks if (xid in prepared if pid is None else pid not in elsewhere)}
+    return tuple(sorted(running))
+
+
+def still_running(connection: Connection, xids: Sequence[int]) -> list[str]:
+    """Those of the transactions that have not ended, in words for people; empty when all have."""
+    if not xids:
+        return []
+    with translated_errors("Looking for running transactions"):
+        return list(dict.fromkeys(words for (words,) in connection.execute(_STILL_RUNNING, [list(xids)])))
+
+
+_LOCKS = """
+select transactionid::text::bigint, pid from pg_locks
+where locktype = 'transactionid' and mode = 'ExclusiveLock' and granted and pid is distinct from pg_backend_pid()
+"""
+
+_ELSEWHERE = """
+select pid from pg_stat_activity
+where pid = any(%s) and datid <> (select oid from pg_database where datname = current_database())
+"""
+
+_PREPARED = "select transaction::text::bigint from pg_prepared_xacts where database = current_database()"
+
+# Columns of other people's sessions are null for a role without pg_read_all_stats.
+_STILL_RUNNING = """
+select case
+    when p.gid is not null then format('prepared transaction "%%s"', p.gid)
+    when l.pid is not null then 'pid ' || l.pid
+    else 'transaction ' || l.transactionid::text
+end || coalesce(' of ' || coalesce(p.owner, a.usename), '')
+    || coalesce(' since ' || to_char(coalesce(p.prepared, a.xact_start) at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS'), '')
+from pg_locks l
+left join pg_stat_activity a on a.pid = l.pid
+left join pg_prepared_xacts p on l.pid is null and p.transaction = l.transactionid
+where l.locktype = 'transactionid' and l.mode = 'ExclusiveLock' and l.granted
+    and l.transactionid::text::bigint = any(%s)
+order by coalesce(p.prepared, a.xact_start), l.pid
+"""
