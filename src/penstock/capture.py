@@ -19,6 +19,7 @@ from penstock.changelog.writer import LogWriter
 from penstock.config.model import Config
 from penstock.error_policy import Verdict, policy_for
 from penstock.errors import LogError, LogFull, PenstockError, SlotBusy, SlotLost
+from penstock.imports.handover import Handover
 from penstock.lsn import LSN, ZERO
 from penstock.memory import return_large_buffers
 from penstock.postgres import catalog, subscription
@@ -132,6 +133,7 @@ class _Session:
         clusterer = Clusterer(start, self._describer, self._config.log.segment_bytes)
         self._writer = LogWriter(self._log, clusterer, self._log_bytes)
         self._heartbeat = Heartbeat(self._url, self._config.source.heartbeat)
+        self._imports = {sink.name: Handover(self._state.root, sink.name) for sink in self._config.sinks}
         self._saved_at = 0.0
         self._waiting_for_room = False
         logger.info('Reading slot "%s" from %s.', self._slot, start)
@@ -212,7 +214,7 @@ class _Session:
         else:
             self._heartbeat.beat_if_due()
         self._save(log_end, max(reached, self._position))
-        sinks = [self._sink_position(sink.name) for sink in self._config.sinks]
+        sinks = [self._needed_from(sink.name) for sink in self._config.sinks]
         slowest = min((lsn for lsn in sinks if lsn is not None), default=None) if None not in sinks else None
         allowed = self._position if self._config.log.acknowledge == "log" else slowest
         if allowed is not None:
@@ -241,6 +243,11 @@ class _Session:
     def _sink_position(self, name: str) -> LSN | None:
         known = self._state.sink(name)
         return known.lsn if known else None
+
+    def _needed_from(self, name: str) -> LSN | None:
+        """The sink's position; or where an import began, whose table is still to be caught up from there."""
+        position, imports = self._sink_position(name), self._imports[name].needed_from()
+        return position if position is None or imports is None else min(position, imports)
 
     def _enforce_retention(self, slowest: LSN | None) -> None:
         if slowest is not None and self._writer.idle:

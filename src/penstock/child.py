@@ -27,8 +27,11 @@ def main() -> int:
     try:
         if task.role == "capture":
             pipeline.capture(stop)
+        elif task.role == "copy":
+            assert task.copying is not None
+            pipeline.copy_for_others(stop, task.sinks, task.copying)
         else:
-            pipeline.deliver(stop, task.sinks, task.until, task.available_now)
+            pipeline.deliver(stop, task.sinks, task.until, task.available_now, task.copying)
     except PenstockError as error:
         if not error.told:
             show_error(error)

@@ -65,6 +65,10 @@ POLICIES: dict[type[errors.PenstockError], Policy] = {
     errors.SinkRefused: Policy(
         Verdict.STOP, "Mend the data or the sink's table, then start again: nothing was skipped."
     ),
+    errors.ImportFailed: Policy(
+        Verdict.STOP,
+        "Mend what the message names. A running pipeline tries again by itself; `penstock tables FILE list` shows it.",
+    ),
     errors.SparkLost: Policy(Verdict.RETRY, "Look at the memory of the machine and of spark.conf if this repeats."),
     errors.PenstockError: Policy(Verdict.STOP, "Run again with --debug for the details."),
 }

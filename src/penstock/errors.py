@@ -21,6 +21,7 @@
     ├── SinkError                something about a sink
     │   ├── SinkUnavailable      it cannot be reached, or somebody holds its lock
     │   └── SinkRefused          it answered no to this data
+    ├── ImportFailed             a table could not be copied to a sink
     └── SparkLost                the JVM or an executor died
 
 Whether Penstock tries again or stops, and what the operator should do, is one table: ``error_policy.py``.
@@ -113,6 +114,10 @@ class SinkUnavailable(SinkError):
 
 
 class SinkRefused(SinkError):
+    pass
+
+
+class ImportFailed(PenstockError):
     pass
 
 

@@ -13,7 +13,14 @@ SEGMENT_WRITTEN = "segment_written"  # on disk under its temporary name, not vis
 SEGMENT_VISIBLE = "segment_visible"  # renamed, not yet acknowledged to Postgres
 BATCH_STAGED = "batch_staged"  # every receipt is there, the sink has not committed
 BATCH_COMMITTED = "batch_committed"  # the sink has committed, Spark's checkpoint does not know
-NAMES = (SEGMENT_WRITTEN, SEGMENT_VISIBLE, BATCH_STAGED, BATCH_COMMITTED)
+CHUNK_STAGED = "chunk_staged"  # its receipt is there, the queue in the source does not know
+CHUNK_COMMITTED = "chunk_committed"  # the sink has it, the receipt is still there
+IMPORT_CAUGHT_UP = "import_caught_up"  # the table's changes are in the sink, the table has not joined the stream
+IMPORT_ENDED = "import_ended"  # the table has joined in the sink's record, nobody else knows
+NAMES = (
+    SEGMENT_WRITTEN, SEGMENT_VISIBLE, BATCH_STAGED, BATCH_COMMITTED,
+    CHUNK_STAGED, CHUNK_COMMITTED, IMPORT_CAUGHT_UP, IMPORT_ENDED,
+)  # fmt: skip
 
 _passes: dict[str, int] = {}
 

@@ -4,15 +4,18 @@
           ▲            │    (Arrow segments)     (executors)                (driver)
           └── LSN ◀────┴──────────── position of the slowest sink ◀─────────┘
 
-Data moves left to right only. One thing travels back: an LSN. ``capture`` and ``deliver`` know each other only by the
-files under ``state_dir``, so they may run in one place or in two; ``run`` keeps both alive as child processes.
+Data moves left to right only. One thing travels back: an LSN. Rows that were there before (``mode: copy_and_stream``) come
+by imports: ``copy`` reads tables in chunks through the same ``sink.write``, and delivery commits them. ``capture``, ``copy``
+and ``deliver`` know each other only by the files under ``state_dir`` and a queue in the source, so they may run in one place
+or in three; ``run`` keeps all alive as child processes.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +23,12 @@ from penstock.capture import Capture
 from penstock.config.load import load_config
 from penstock.config.model import Config
 from penstock.error_policy import Verdict, policy_for
-from penstock.errors import ConfigError, PenstockError, SinkUnavailable
+from penstock.errors import ConfigError, PenstockError, SinkUnavailable, SourceRefused
+from penstock.imports.copying import CopierTask
+from penstock.imports.manager import chosen_tables
 from penstock.lsn import LSN
-from penstock.postgres import catalog, subscription
-from penstock.postgres.connection import connect
+from penstock.postgres import catalog, migrations, subscription
+from penstock.postgres.connection import Connection, connect
 from penstock.postgres.preflight import Finding, check_source
 from penstock.postgres.publication import Reconciliation
 from penstock.postgres.subscription import Subscription
@@ -32,11 +37,13 @@ from penstock.resume import require_same_server
 from penstock.sinks.contract import Sink
 from penstock.sinks.registry import sink_class
 from penstock.state import PipelineState, SourceState
-from penstock.supervision import Supervisor, repeated
+from penstock.supervision import Role, Supervisor, repeated
+from penstock.table_status import TableStatus
+from penstock.tables import Tables
 
 logger = logging.getLogger(__name__)
 
-RECONCILE_SECONDS = 30.0
+RECONCILE_SECONDS = 10.0
 
 
 class Pipeline:
@@ -61,24 +68,58 @@ class Pipeline:
         with connect(self._url) as connection:
             identifier, recorded = str(catalog.server_identity(connection).system_identifier), self.state.source()
             require_same_server(identifier, recorded)
-            made = subscription.create(connection, self.config.name, source.tables, source.publications)
+            if source.copies:
+                self._require_primary(connection)
+                migrations.migrate(connection)
+            wanted = chosen_tables(connection, self.config)
+            made = subscription.create(connection, self.config.name, wanted, source.publications)
             if recorded is None:  # from now on, this state is of this server
                 self.state.save(SourceState(self.config.name, identifier, made.slot))
         return made
 
-    def reconcile(self) -> Reconciliation | None:
-        """Puts the tables that match into the publication and takes the others out; None for the user's own."""
-        if self.config.source.publications:
-            return None
+    @staticmethod
+    def _require_primary(connection: Connection) -> None:
+        if catalog.server_identity(connection).in_recovery:
+            raise SourceRefused(
+                "The source is a standby, and imports keep their queue in the source.",
+                "Point source.url at the primary, or use mode: stream.",
+            )
+
+    @contextmanager
+    def _tables(self) -> Iterator[Tables]:
         with connect(self._url) as connection:
-            return subscription.reconcile_tables(connection, self.config.name, self.config.source.tables)
+            yield Tables(connection, self.config, self.sinks(), self.state)
+
+    def reconcile(self) -> Reconciliation | None:
+        """Puts the tables that match into the publication, takes the others out, and queues imports that are due."""
+        with self._tables() as tables:
+            return tables.keep_in_step()
+
+    def tables(self) -> list[TableStatus]:
+        """Where each table stands with each sink."""
+        with self._tables() as tables:
+            return tables.listing()
+
+    def add_tables(self, names: Sequence[str]) -> list[str]:
+        with self._tables() as tables:
+            return tables.add(names)
+
+    def remove_tables(self, names: Sequence[str]) -> list[str]:
+        with self._tables() as tables:
+            return tables.remove(names)
+
+    def resync_tables(self, names: Sequence[str], sinks: Sequence[str] = ()) -> list[str]:
+        """Copies them again; a sink shows what it has until that is complete."""
+        with self._tables() as tables:
+            return tables.resync(names, sinks)
 
     def destroy(self) -> list[str]:
-        """Removes the slot and the publication from the source, and this pipeline's state. Sinks keep what they have."""
+        """Removes what Penstock made on the source, and this pipeline's state. Sinks keep what they have."""
         self.state.require_owner(self.config.name)
         source = self.config.source
         with connect(self._url) as connection:
             removed = subscription.destroy(connection, self.config.name, source.publications)
+            removed += migrations.remove(connection, self.config.name)
         return removed + self.state.remove()
 
     def capture(self, stop: threading.Event) -> None:
@@ -87,26 +128,80 @@ class Pipeline:
         Capture(self.config, stop).run()
 
     def deliver(
-        self, stop: threading.Event, names: Sequence[str] = (), until: LSN | None = None, available_now: bool = False
+        self,
+        stop: threading.Event,
+        names: Sequence[str] = (),
+        until: LSN | None = None,
+        available_now: bool = False,
+        copying: CopierTask | None = None,
     ) -> None:
-        """Brings the log to the sinks until ``stop``, or until all hold what lies below ``until``, or all there is now."""
+        """Brings the log to the sinks until ``stop``, or until all hold what lies below ``until``, or all there is now.
+
+        ``copying``: and copies tables.
+        """
         from penstock.spark.deliveries import deliver  # a JVM is started only by those who need one
 
         self.state.claim(self.config.name)
-        deliver(self.config.spark, self.sinks(names), self.state, stop, until, available_now)
+        deliver(self.config, self.sinks(names), self.state, stop, until, available_now, copying)
 
-    def run(self, once: bool = False, sinks: Sequence[str] = (), stop: threading.Event | None = None) -> None:
-        """Capture and delivery together. ``once``: until every sink holds all that is committed in the source now.
+    def copy_for_others(self, stop: threading.Event, names: Sequence[str], copying: CopierTask) -> None:
+        """Copies tables for sinks that another process delivers to."""
+        from penstock.spark.deliveries import copy
 
-        A fresh pipeline gets its subscription first, so that ``run`` alone is enough to begin.
+        self.state.claim(self.config.name)
+        copy(self.config, self.sinks(names), self.state, stop, copying)
+
+    def run(
+        self, once: bool = False, sinks: Sequence[str] = (), stop: threading.Event | None = None, copy: bool = True
+    ) -> None:
+        """Capture, imports and delivery together. ``once``: until every sink holds all that is committed in the source now.
+
+        A fresh pipeline gets its subscription first, so that ``run`` alone is enough to begin. In ``mode: copy`` it is always
+        once, and in the end nothing is left in the source.
         """
+        copies, stop = self.config.source.copies and copy, stop or threading.Event()
+        only_copy = self.config.source.mode == "copy"
         self._refuse_to_start(self.sinks(sinks))
         self.init()
         self.reconcile()
         self._warn_of_tables_without_identity()
-        until = self._committed_now() if once else None
+        until = self._committed_now() if once or only_copy else None
+        self._supervise(tuple(sinks), until, stop, CopierTask(once=until is not None) if copies else None)
+        if only_copy and not stop.is_set():
+            for what in self.destroy():
+                logger.info("Removed %s.", what)
+
+    def copy(self, tables: Sequence[str] = (), stop: threading.Event | None = None) -> None:
+        """Imports alone, of these tables or of all that are due. For sinks that another process delivers to, it only copies;
+        otherwise it captures and delivers as well until they are complete."""
+        if not self.config.source.copies:
+            raise ConfigError(
+                "source.mode is stream, which never copies a table.",
+                "Set source.mode to copy_and_stream or copy first.",
+            )
+        elsewhere = tuple(sink.name for sink in self.config.sinks if self.state.delivering(sink.name))
+        if not elsewhere and not tables:
+            self.run(once=True, stop=stop)
+            return
+        self.init()
+        with self._tables() as known:
+            known.keep_in_step()
+            oids = tuple(table.oid for table in known.find(tables)) if tables else None
+        copying = CopierTask(oids, once=True)
+        if elsewhere:
+            Supervisor(self.config, elsewhere, None, ("copy",), copying=copying).run(stop or threading.Event())
+        else:
+            self._refuse_to_start(self.sinks())
+            self._supervise((), self._committed_now(), stop or threading.Event(), copying)
+
+    def _supervise(
+        self, sinks: tuple[str, ...], until: LSN | None, stop: threading.Event, copying: CopierTask | None
+    ) -> None:
         with repeated(self.keep_tables_in_step, RECONCILE_SECONDS, "reconcile"):
-            Supervisor(self.config, tuple(sinks), until).run(stop or threading.Event())
+            Supervisor(self.config, sinks, until, self._roles(), copying=copying).run(stop)
+
+    def _roles(self) -> tuple[Role, ...]:
+        return ("deliver",) if self.state.capturing() else ("capture", "deliver")
 
     def _refuse_to_start(self, sinks: Sequence[Sink[Any]]) -> None:
         """Before anything is made on the source: what would not get better by itself."""
@@ -172,7 +267,7 @@ class Pipeline:
         for verb in ("added", "removed", "moved"):
             if names := getattr(changed, verb, ()):
                 logger.info("Publication: %s %s.", verb, ", ".join(names))
-        if changed is not None and changed.added:
+        if changed is not None and changed.added and not self.config.source.copies:
             logger.warning("What was written to %s before now is not captured.", ", ".join(changed.added))
 
     def _committed_now(self) -> LSN:

@@ -3,6 +3,7 @@
     log/                   the change log
     checkpoints/<sink>/    Structured Streaming's own
     staging/<sink>/        what executors hand to the driver within a batch
+    imports/<sink>/        what copiers hand to the delivery: imports/handover.py
     parts/pipeline.json    whose state this is
     parts/source.json      which server, publication and slot this state belongs to
     parts/capture.json     how far the WAL was read
@@ -57,6 +58,8 @@ class SinkState:
 
 
 _LOCK_TRIES = 10
+_CAPTURE_LOCK = "capture.lock"
+_DIRECTORIES = ("log", "checkpoints", "staging", "imports", "parts")
 
 T = TypeVar("T", SourceState, CaptureState, SinkState)
 
@@ -64,7 +67,7 @@ T = TypeVar("T", SourceState, CaptureState, SinkState)
 class PipelineState:
     def __init__(self, state_dir: str) -> None:
         self.root = Directory(state_dir)
-        self._parts = self.root.child("parts")
+        self.parts = self.root.child("parts")
 
     @property
     def log_uri(self) -> str:
@@ -77,18 +80,18 @@ class PipelineState:
         return self.root.child(f"staging/{sink}").uri
 
     def create(self) -> None:
-        for name in ("log", "checkpoints", "staging", "parts"):
+        for name in _DIRECTORIES:
             self.root.child(name).create()
 
     def claim(self, pipeline: str) -> None:
         """Makes the directories, and writes down whose they are."""
         self.require_owner(pipeline)
         self.create()
-        self._parts.write_json("pipeline.json", {"name": pipeline})
+        self.parts.write_json("pipeline.json", {"name": pipeline})
 
     def require_owner(self, pipeline: str) -> None:
         """Two pipelines must not share a state_dir: each would take the other's positions for its own."""
-        owner = (self._parts.read_json("pipeline.json") or {}).get("name", pipeline)
+        owner = (self.parts.read_json("pipeline.json") or {}).get("name", pipeline)
         if owner != pipeline:
             raise ConfigError(
                 f'state_dir {self.root.uri} belongs to pipeline "{owner}", not to "{pipeline}".',
@@ -106,11 +109,11 @@ class PipelineState:
 
     def save(self, state: SourceState | CaptureState | SinkState, sink: str = "") -> None:
         name = {SourceState: "source", CaptureState: "capture", SinkState: f"sink-{sink}"}[type(state)]
-        self._parts.write_json(f"{name}.json", {k: _encode(k, v) for k, v in asdict(state).items()})
+        self.parts.write_json(f"{name}.json", {k: _encode(k, v) for k, v in asdict(state).items()})
 
     def remove(self) -> list[str]:
         """All of it; says what was there."""
-        names = [name for name in ("log", "checkpoints", "staging", "parts") if self.root.child(name).exists()]
+        names = [name for name in _DIRECTORIES if self.root.child(name).exists()]
         for name in names:
             self.root.child(name).delete_all()
         return [f"{name} under {self.root.uri}" for name in names]
@@ -133,19 +136,24 @@ class PipelineState:
         if not self.root.is_local:
             yield
             return
-        with Path(self._parts.path, "capture.lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise SlotBusy("Another process captures into this log.", "Stop it, or leave it to its work.") from None
+        with Path(self.parts.path, _CAPTURE_LOCK).open("w") as lock:
+            if not _locked(lock):
+                raise SlotBusy("Another process captures into this log.", "Stop it, or leave it to its work.")
             yield
 
     def delivering(self, sink: str) -> bool | None:
         """Whether a process holds the sink's lock. None: nobody can tell, since the state is not on a local disk."""
+        return self._is_locked(self._lock_file(sink))
+
+    def capturing(self) -> bool | None:
+        """Whether a process captures into this log; None as above."""
+        return self._is_locked(Path(self.parts.path, _CAPTURE_LOCK))
+
+    def _is_locked(self, path: Path) -> bool | None:
         if not self.root.is_local:
             return None
         try:
-            with self._lock_file(sink).open("rb") as lock:
+            with path.open("rb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except FileNotFoundError:
             return False
@@ -154,16 +162,16 @@ class PipelineState:
         return False
 
     def _lock_file(self, sink: str) -> Path:
-        return Path(self._parts.path, f"sink-{sink}.lock")
+        return Path(self.parts.path, f"sink-{sink}.lock")
 
     def _read(self, name: str, kind: type[T]) -> T | None:
-        data = self._parts.read_json(f"{name}.json")
+        data = self.parts.read_json(f"{name}.json")
         if data is None:
             return None
         try:
             return kind(**{k: _decode(k, v) for k, v in data.items() if k in kind.__dataclass_fields__})
         except (TypeError, ValueError):
-            raise LogError(f"{self._parts.uri}/{name}.json is damaged: it lacks what it must say.") from None
+            raise LogError(f"{self.parts.uri}/{name}.json is damaged: it lacks what it must say.") from None
 
 
 def now() -> float:

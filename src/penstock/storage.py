@@ -46,6 +46,9 @@ class Directory:
     def child(self, name: str) -> Directory:
         return Directory(f"{self.uri.rstrip('/')}/{name}")
 
+    def sibling(self, name: str) -> Directory:
+        return Directory(f"{self.uri.rstrip('/').rpartition('/')[0]}/{name}")
+
     def create(self) -> None:
         with _translated(self.uri):
             self._fs.create_dir(self.path, recursive=True)

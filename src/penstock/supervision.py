@@ -1,4 +1,4 @@
-"""``run``: capture and delivery as two child processes that are kept alive.
+"""``run``: capture and delivery, which copies as well, as two child processes that are kept alive.
 
 Two processes, since capture's loop and Spark's driver would share one interpreter lock; children, since a crash of one
 (or of the JVM, which takes delivery along) must not be the end of the other. A child reads its task from its standard
@@ -22,6 +22,7 @@ from typing import Literal
 
 from penstock.config.model import Config
 from penstock.errors import PenstockError
+from penstock.imports.copying import CopierTask
 from penstock.lsn import LSN
 from penstock.retry import Backoff
 
@@ -33,7 +34,7 @@ _PATIENCE_SECONDS = 30.0
 _STABLE_SECONDS = 30.0
 
 
-Role = Literal["capture", "deliver"]
+Role = Literal["capture", "deliver", "copy"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Task:
     sinks: tuple[str, ...] = ()
     until: LSN | None = None
     available_now: bool = False
+    copying: CopierTask | None = None
     log_level: int = logging.WARNING
     log_format: str = "text"
 
@@ -63,19 +65,22 @@ class Supervisor:
         until: LSN | None,
         roles: tuple[Role, ...] = ("capture", "deliver"),
         available_now: bool = False,
+        copying: CopierTask | None = None,
     ) -> None:
         level = logging.getLogger("penstock").getEffectiveLevel()
         log_format = os.environ.get("PENSTOCK_LOG_FORMAT", "text")
-        self._children = [_Child(Task(role, config, sinks, until, available_now, level, log_format)) for role in roles]
+        self._children = [
+            _Child(Task(role, config, sinks, until, available_now, copying, level, log_format)) for role in roles
+        ]
 
     def run(self, stop: threading.Event) -> None:
-        """Until ``stop``, until delivery has reached its goal, or until one of them gives up."""
+        """Until ``stop``, until delivery (or copying) has reached its goal, or until one of them gives up."""
         children = self._children
         try:
             while not stop.is_set():
                 for child in children:
                     child.keep_alive()
-                if any(child.role == "deliver" and child.succeeded for child in children):
+                if any(child.role != "capture" and child.succeeded for child in children):
                     return
                 for child in children:
                     if child.gave_up:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.changelog import plan as planning
 from penstock.changelog.changes_of_units import change_batches
 from penstock.changelog.log import ChangeLog
-from penstock.changelog.plan import plan
+from penstock.changelog.plan import only, plan
 from penstock.changes import MESSAGES, OP_NAMES, TRUNCATE, ChangeBatch, Relation
 from penstock.lsn import LSN
 from penstock.testing import scripted_stream as script
@@ -186,7 +186,7 @@ def test_only_the_wanted_table_is_planned(tmp_path: Path) -> None:
     scripted = LogScript()
     scripted.transaction([("insert", 0, ""), ("insert", 1, ""), ("message", 0, "")], xid=1)
     log = write_log(tmp_path, scripted.stream.messages, 1 << 20)
-    units = [unit for task in plan(log, LSN(START), scripted.stream.end, 4, "public.t1") for unit in task]
+    units = [unit for task in plan(log, LSN(START), scripted.stream.end, 4, only("public.t1")) for unit in task]
     assert [(unit.table, unit.rows) for unit in units] == [("public.t1", 1)]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.changelog.log import ChangeLog
-from penstock.changelog.plan import plan
+from penstock.changelog.plan import only, plan
 from penstock.errors import ConfigError, DecodeError
 from penstock.lsn import LSN
 from penstock.spark.typed_rows import TypedTable
@@ -30,7 +30,7 @@ def test_rows_of_an_older_definition_have_the_shape_of_the_newest(tmp_path: Path
     log = log_of(tmp_path)
     table = TypedTable.find(log, "t", "error")
     assert table.relation == AFTER
-    (units,) = plan(log, LSN(START), log.contents().end or LSN(0), 1, table.name)
+    (units,) = plan(log, LSN(START), log.contents().end or LSN(0), 1, only(table.name))
     rows = [row for batch in table.read(log, units, LSN(START)) for row in batch.to_pylist()]
     assert [(row["id"], row["n"], str(row["came"]), row["_op"]) for row in rows] == [
         (1, 5, "None", "insert"), (2, 2**63 - 1, "2024-02-29", "insert"),
@@ -56,6 +56,6 @@ def test_an_old_value_that_the_new_type_cannot_hold_is_said(tmp_path: Path) -> N
             stream.insert(definition, values)
     log = write_log(tmp_path, stream.messages, 1 << 20, describe=script.described(number, narrow))
     table = TypedTable.find(log, "t", "error")
-    (units,) = plan(log, LSN(START), log.contents().end or LSN(0), 1, table.name)
+    (units,) = plan(log, LSN(START), log.contents().end or LSN(0), 1, only(table.name))
     with pytest.raises(DecodeError, match="long ago a text"):
         list(table.read(log, units, LSN(START)))

@@ -22,7 +22,10 @@ CHUNK_BYTES = 64 << 20  # decoded at once: bounds an executor's memory whatever 
 
 
 def change_batches(log: ChangeLog, units: Sequence[WorkUnit], after: LSN) -> Iterator[ChangeBatch]:
-    """Changes with a commit at or after ``after``, in order within each table; one batch per definition and chunk."""
+    """Changes with a commit at or after ``after``, in order within each table; one batch per definition and chunk.
+
+    A unit may want only later ones.
+    """
     reader = _Reader(log)
     for (_table, bucket, buckets), members in groupby(units, key=lambda unit: (unit.table, unit.bucket, unit.buckets)):
         some = list(members)
@@ -62,7 +65,8 @@ def _decoded(reader: _Reader, units: Sequence[WorkUnit], after: LSN) -> Iterator
             yield from _decode(relation, pending)
             pending = []
         relation = described
-        pending += [rows for batch in batches if (rows := _from(batch, after)).num_rows]
+        wanted = max(after, LSN.parse(unit.after))
+        pending += [rows for batch in batches if (rows := _from(batch, wanted)).num_rows]
     if pending and relation is not None:
         yield from _decode(relation, pending)
 

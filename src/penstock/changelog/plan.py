@@ -9,12 +9,14 @@ unless it has no key. A table that was truncated or whose definition changed sta
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 
 from penstock.changelog.log import ChangeLog
 from penstock.changelog.segment import RelationRows, SegmentName
-from penstock.lsn import LSN
+from penstock.changes import Relation
+from penstock.lsn import LSN, ZERO
 
 HOT_BYTES = 16 << 20  # of one table in one batch: below this, dividing costs more than it gains
 SMALL_BYTES = 1 << 20  # a whole batch below this is one task
@@ -29,6 +31,7 @@ class WorkUnit:
     buckets: int  # 1: the whole table
     rows: int
     bytes: int
+    after: str = "0/0"  # of these rows, only those of transactions that end after it
 
 
 @dataclass(frozen=True)
@@ -36,22 +39,39 @@ class _Found:
     segment: SegmentName
     entry: int
     rows: RelationRows
+    after: LSN
 
     def unit(self, bucket: int = 0, buckets: int = 1) -> WorkUnit:
         return WorkUnit(
             str(self.segment), self.rows.relation.qualified_name, self.entry, bucket, buckets, self.rows.rows,
-            self.rows.bytes // buckets,
+            self.rows.bytes // buckets, str(self.after),
         )  # fmt: skip
 
 
-def plan(log: ChangeLog, start: LSN, end: LSN, parallelism: int, table: str | None = None) -> list[list[WorkUnit]]:
-    """The units of every transaction after ``start`` up to ``end``, as at most ``parallelism`` tasks."""
+def everything(relation: Relation) -> LSN | None:
+    """Admits all tables from the beginning."""
+    return ZERO
+
+
+def only(table: str) -> Callable[[Relation], LSN | None]:
+    """Admits the one table of this qualified name."""
+    return lambda relation: ZERO if relation.qualified_name == table else None
+
+
+def plan(
+    log: ChangeLog, start: LSN, end: LSN, parallelism: int, admit: Callable[[Relation], LSN | None] = everything
+) -> list[list[WorkUnit]]:
+    """The units of every transaction after ``start`` up to ``end``, as at most ``parallelism`` tasks.
+
+    ``admit`` says for each table from where on its changes are wanted; None: not at all.
+    """
     tables: dict[str, list[_Found]] = defaultdict(list)
     for stretch in log.after(start, end):
         for name in stretch.segments:
             for entry, rows in enumerate(log.open(name).relations):
-                if table is None or rows.relation.qualified_name == table:
-                    tables[rows.relation.qualified_name].append(_Found(name, entry, rows))
+                after = admit(rows.relation)
+                if after is not None and after < stretch.end:
+                    tables[rows.relation.qualified_name].append(_Found(name, entry, rows, after))
     total = sum(found.rows.bytes for units in tables.values() for found in units)
     tasks = 1 if total < SMALL_BYTES else parallelism
     groups = [group for units in tables.values() for group in _divide(units, tasks)]

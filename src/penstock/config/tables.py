@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from pydantic import AfterValidator
 
@@ -25,6 +25,12 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 TablePattern = Annotated[str, AfterValidator(_qualified)]
+
+
+class Selection(Protocol):
+    """Whatever says which tables are wanted."""
+
+    def selects(self, schema: str, table: str) -> bool: ...
 
 
 class TableSelection(Section):

@@ -21,6 +21,7 @@ from psycopg.types.json import Jsonb
 
 from penstock.imports.copiers import LIVING
 from penstock.imports.job_record import Job, read_jobs
+from penstock.imports.layout import TableLayout
 from penstock.imports.plan import Chunk
 from penstock.postgres.connection import Connection, translated_errors
 
@@ -55,12 +56,13 @@ def claim_chunks(
     return sorted(claimed, key=lambda pair: (pair[0].id, pair[1].number))
 
 
-def add_chunks(connection: Connection, job_id: int, chunks: Sequence[Chunk]) -> None:
-    """More chunks for a job; their numbers must be new to it."""
+def add_chunks(connection: Connection, job_id: int, chunks: Sequence[Chunk], layout: TableLayout | None = None) -> None:
+    """More chunks for a job; their numbers must be new to it. ``layout``: with what they were planned for."""
     with translated_errors("Adding chunks to an import"), connection.transaction():
         connection.execute(
-            "update penstock.import_jobs set chunks = chunks + %s, updated_at = now() where id = %s",
-            [len(chunks), job_id],
+            "update penstock.import_jobs set chunks = chunks + %s, relation = coalesce(%s, relation), updated_at = now() "
+            "where id = %s",
+            [len(chunks), None if layout is None else Jsonb(layout.to_json()), job_id],
         )
         insert_chunks(connection, job_id, chunks)
 

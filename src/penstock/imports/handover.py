@@ -23,6 +23,7 @@ from penstock.storage import Directory
 
 _MANIFEST = re.compile(r"(\d+)\.json")
 _RECEIPT = re.compile(r"(\d+)-(\d+)\.receipt")
+Trouble = Literal["retry", "stop", "lost"]
 _LSNS = ("needed_from", "from_lsn", "to_lsn")
 
 
@@ -31,8 +32,7 @@ class Manifest:
     """An import under way. ``state``: waiting (for transactions that were running), copying, copied.
 
     The log keeps everything after ``needed_from``. Once copied, there are ``chunks`` receipts in all, and the rows in
-    them were read before ``to_lsn``. ``snapshot``: that of a table without a key, which is read in one transaction;
-    the transactions that it saw are left out of the changes that follow.
+    them were read before ``to_lsn``.
     """
 
     job: int
@@ -42,27 +42,36 @@ class Manifest:
     from_lsn: LSN | None = None
     to_lsn: LSN | None = None
     chunks: int | None = None
-    snapshot: str | None = None
 
 
 @dataclass(frozen=True)
 class ChunkReceipt:
-    """``outcome``: what ``sink.write`` returned. ``replaces``: see ``ImportPart``."""
+    """``outcome``: what ``sink.write`` returned. ``replaces``: see ``ImportPart``.
+
+    ``snapshot``: that of a table without a key, which is read in one transaction; the transactions that it saw are left
+    out of the changes that follow.
+    """
 
     number: int
     rows: int
     bytes: int
     replaces: bool
     outcome: Any
+    snapshot: str | None = None
 
 
 @dataclass(frozen=True)
 class Committed:
-    """How far the delivery is with an import. ``replayed``: up to where it has caught up, once it does."""
+    """How far the delivery is with an import. ``replayed``: up to where it has caught up, once it does.
+
+    ``trouble``: whether the error may pass (retry), will not by itself (stop), or leaves nothing but to begin anew (lost).
+    """
 
     chunks: tuple[int, ...] = ()
     replayed: LSN | None = None
+    snapshot: str | None = None
     error: str | None = None
+    trouble: Trouble | None = None
 
 
 class Handover:
@@ -120,7 +129,7 @@ class Handover:
         if data is None:
             return Committed()
         replayed = LSN.parse(data["replayed"]) if data["replayed"] else None
-        return Committed(tuple(data["chunks"]), replayed, data["error"])
+        return Committed(**{**data, "chunks": tuple(data["chunks"]), "replayed": replayed})
 
     def remove(self, job: int) -> None:
         """The manifest first: receipts without one mean nothing to anybody."""
@@ -132,6 +141,11 @@ class Handover:
     def needed_from(self) -> LSN | None:
         """From where on imports need the log; None if there are none."""
         return min((manifest.needed_from for manifest in self.manifests()), default=None)
+
+
+def chunk_staging(staging_uri: str, job: int, number: int) -> str:
+    """Where what an executor stages of a chunk is found."""
+    return f"{staging_uri}/import-{job}-{number}"
 
 
 def _receipt_name(job: int, number: int) -> str:

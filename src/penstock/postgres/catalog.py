@@ -94,6 +94,13 @@ def current_lsn(connection: Connection) -> LSN:
     return LSN.parse(position)
 
 
+def insert_lsn(connection: Connection) -> LSN:
+    """The end of the WAL that has been written, on disk or not: a commit that begins below it has begun already."""
+    with translated_errors("Asking the source for its WAL position"):
+        (position,) = _one_row(connection, "select pg_current_wal_insert_lsn()")
+    return LSN.parse(position)
+
+
 def wal_marker(connection: Connection) -> LSN:
     """A position that everything committed before the call lies at or below. Wants a connection in autocommit.
 

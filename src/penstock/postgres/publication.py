@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import psycopg
 from psycopg import sql
 
-from penstock.config.tables import TableSelection
+from penstock.config.tables import Selection
 from penstock.errors import SourceRefused
 from penstock.postgres.connection import Connection, source_error, translated_errors
 from penstock.postgres.locks import gently
-from penstock.postgres.tables import OWN_SCHEMA, tables_matching
+from penstock.postgres.tables import OWN_SCHEMA, Table, tables_matching
 
 _STAMP = re.compile(r"penstock id=([0-9a-f]{8})( inserts)?")
 _GENERATED_COLUMNS_SINCE = 180000
@@ -46,6 +46,10 @@ class PublishedTable:
     @property
     def qualified_name(self) -> str:
         return f"{self.schema}.{self.table}"
+
+
+def _nothing(entering: Sequence[Table]) -> None:
+    return None
 
 
 def publication_names(name: str) -> tuple[str, str]:
@@ -112,10 +116,17 @@ def drop_publications(connection: Connection, name: str) -> list[str]:
     return [f"publication {publication}" for (publication,) in rows]
 
 
-def reconcile(connection: Connection, name: str, selection: TableSelection) -> Reconciliation:
-    """Makes the publications hold just the tables that match, each in the one that its replica identity calls for."""
+def reconcile(
+    connection: Connection, name: str, selection: Selection, before_adding: Callable[[Sequence[Table]], None] = _nothing
+) -> Reconciliation:
+    """Makes the publications hold just the tables that match, each in the one that its replica identity calls for.
+
+    ``before_adding`` hears of tables that are about to enter, before anybody else can see them in there.
+    """
     try:
-        return gently(connection, f"Editing the publication {name}", lambda: _reconcile(connection, name, selection))
+        return gently(
+            connection, f"Editing the publication {name}", lambda: _reconcile(connection, name, selection, before_adding)
+        )
     except SourceRefused as error:
         if isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
             raise SourceRefused(error.message, _ownership_advice(connection, selection)) from error
@@ -135,6 +146,19 @@ def published(connection: Connection, publications: Iterable[str]) -> list[Publi
     return [PublishedTable(*row) for row in rows]
 
 
+def published_tables(connection: Connection, publications: Sequence[str]) -> list[PublishedTable]:
+    """All tables of the publications, however they name them, without Penstock's own; each once."""
+    with translated_errors("Reading the tables of the publications"):
+        rows = connection.execute(
+            "select min(t.pubname), c.oid, n.nspname, c.relname from pg_publication_tables t "
+            "join pg_namespace n on n.nspname = t.schemaname "
+            "join pg_class c on c.relnamespace = n.oid and c.relname = t.tablename "
+            "where t.pubname = any(%s) and n.nspname <> %s group by c.oid, n.nspname, c.relname order by 3, 4",
+            [list(publications), OWN_SCHEMA],
+        ).fetchall()
+    return [PublishedTable(*row) for row in rows]
+
+
 def create_grant(connection: Connection) -> str:
     role, database = connection.execute("select current_user, current_database()").fetchone() or ("", "")
     return (
@@ -144,7 +168,9 @@ def create_grant(connection: Connection) -> str:
     )
 
 
-def _reconcile(connection: Connection, name: str, selection: TableSelection) -> Reconciliation:
+def _reconcile(
+    connection: Connection, name: str, selection: Selection, before_adding: Callable[[Sequence[Table]], None]
+) -> Reconciliation:
     main, inserts = publication_names(name)
     wanted = {table.oid: table for table in tables_matching(connection, selection)}
     home = {oid: main if table.has_usable_identity else inserts for oid, table in wanted.items()}
@@ -152,6 +178,7 @@ def _reconcile(connection: Connection, name: str, selection: TableSelection) -> 
     leaving = [entry for entry in held if home.get(entry.oid) != entry.publication]
     settled = {entry.oid for entry in held if home.get(entry.oid) == entry.publication}
     entering = [table for oid, table in wanted.items() if oid not in settled]
+    before_adding([table for table in entering if table.oid not in {entry.oid for entry in held}])
     for publication in (main, inserts):
         _alter(connection, publication, "drop", [(e.schema, e.table) for e in leaving if e.publication == publication])
         _alter(connection, publication, "add", [(t.schema, t.table) for t in entering if home[t.oid] == publication])
@@ -172,7 +199,7 @@ def _alter(connection: Connection, publication: str, verb: str, tables: list[tup
         )
 
 
-def _ownership_advice(connection: Connection, selection: TableSelection) -> str:
+def _ownership_advice(connection: Connection, selection: Selection) -> str:
     """Only a table's owner, or a member of the owning role, may publish it."""
     oids = [table.oid for table in tables_matching(connection, selection)]
     try:

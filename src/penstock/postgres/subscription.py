@@ -16,7 +16,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from penstock.config.tables import TableSelection
+from penstock.config.tables import Selection
 from penstock.errors import SourceRefused
 from penstock.lsn import LSN
 from penstock.postgres import publication as publications_of
@@ -45,7 +45,7 @@ class Subscription:
 
 
 def create(
-    connection: Connection, name: str, selection: TableSelection, publications: Sequence[str] = (),
+    connection: Connection, name: str, selection: Selection, publications: Sequence[str] = (),
     *, report: Report = logger.info, patience: float = PATIENCE,
 ) -> Subscription:  # fmt: skip
     """Makes what is missing; a second call changes nothing. ``report`` hears of long waits."""
@@ -95,7 +95,7 @@ def destroy(
 
 
 def reconcile_tables(
-    connection: Connection, name: str, selection: TableSelection, *, patience: float = PATIENCE
+    connection: Connection, name: str, selection: Selection, *, patience: float = PATIENCE
 ) -> Reconciliation:
     """Makes Penstock's own publications hold just the matching tables, while the pipeline runs or not."""
     with subscription_lock(connection, name, patience):
@@ -106,7 +106,7 @@ def reconcile_tables(
         return publications_of.reconcile(connection, name, selection)
 
 
-def _managed(connection: Connection, name: str, selection: TableSelection) -> Subscription:
+def _managed(connection: Connection, name: str, selection: Selection) -> Subscription:
     stamp = publications_of.publication_id(connection, name)
     if stamp is None:
         stamp = publications_of.create_publications(connection, name)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -13,13 +14,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.config.model import SparkSettings
+from penstock.config.model import Config
 from penstock.error_policy import Verdict, policy_for
 from penstock.errors import PenstockError, SparkLost
+from penstock.imports.copying import CopierTask
 from penstock.lsn import LSN, ZERO
 from penstock.retry import Backoff
 from penstock.sinks.contract import Sink
+from penstock.spark.copier import copied
 from penstock.spark.delivery import SinkDelivery
+from penstock.spark.import_delivery import ImportDelivery
 from penstock.spark.session import close_session, open_session
 from penstock.state import PipelineState
 
@@ -27,25 +31,41 @@ logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.05
 _ADVANCE_SECONDS = 10.0
+_PATIENCE_SECONDS = 20.0
 
 
 class Deliveries:
-    def __init__(self, spark: SparkSession, sinks: Sequence[Sink[Any]], state: PipelineState) -> None:
-        self._spark, self._state = spark, state
-        self._running = [_Running(SinkDelivery(spark, sink, state), sink) for sink in sinks]
+    """``copies``: tables wait for their imports, which are committed here as well."""
 
-    def run(self, stop: threading.Event, until: LSN | None = None, available_now: bool = False) -> None:
+    def __init__(self, spark: SparkSession, sinks: Sequence[Sink[Any]], state: PipelineState, copies: bool) -> None:
+        self._spark, self._state = spark, state
+        deliveries = [(SinkDelivery(spark, sink, state, copies), sink) for sink in sinks]
+        self._running = [
+            _Running(delivery, sink, ImportDelivery(spark, sink, state, delivery) if copies else None)
+            for delivery, sink in deliveries
+        ]
+
+    def run(
+        self,
+        stop: threading.Event,
+        until: LSN | None = None,
+        available_now: bool = False,
+        unfinished: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Until ``stop``, or until every sink holds everything up to ``until``, or all that the log has now.
 
-        Raises the error of a sink that gave up, once no other sink has anything left to do.
+        Not before whatever is ``unfinished`` is finished. Raises the error of a sink that gave up, once no other sink has
+        anything left to do.
         """
         try:
-            while not stop.is_set() and not all(sink.ended for sink in self._running):
+            while not stop.is_set() and (not all(sink.ended for sink in self._running) or unfinished()):
                 for sink in self._running:
                     sink.look(available_now)
                     if not available_now:
                         self._advance(sink, until)
                 stop.wait(_LOOK_SECONDS)
+                if all(sink.failed is not None for sink in self._running):
+                    break
         finally:
             for sink in self._running:
                 sink.stop()
@@ -70,8 +90,10 @@ class Deliveries:
 class _Running:
     """One sink: its query while there is one, and the wait before the next try."""
 
-    def __init__(self, delivery: SinkDelivery, sink: Sink[Any]) -> None:
-        self.delivery, self._sink = delivery, sink
+    def __init__(self, delivery: SinkDelivery, sink: Sink[Any], imports: ImportDelivery | None) -> None:
+        self.delivery, self._sink, self._imports = delivery, sink, imports
+        self._importing: threading.Thread | None = None
+        self._end = threading.Event()
         self.done = False
         self.failed: PenstockError | None = None
         self.next_advance = 0.0
@@ -103,6 +125,23 @@ class _Running:
     def _start(self, available_now: bool) -> None:
         self._query = self.delivery.start(available_now)
         self._begun_with = self.delivery.position
+        if self._imports is not None and self._importing is None:  # not before the sink was prepared
+            name = f"imports of {self._sink.settings.name}"
+            self._importing = threading.Thread(target=self._commit_imports, name=name, daemon=True)
+            self._importing.start()
+
+    def _commit_imports(self) -> None:
+        assert self._imports is not None
+        while not self._end.is_set() and self.failed is None:
+            try:
+                did_something = self._imports.step()
+            except (PenstockError, Py4JError, ConnectionError) as error:
+                logger.debug(
+                    "While looking for imports: %s", error
+                )  # the state's disk or the JVM, which the query tells of
+                did_something = False
+            if not did_something:
+                self._end.wait(_LOOK_SECONDS)
 
     def _ended_well(self, query: StreamingQuery) -> bool:
         try:
@@ -147,7 +186,10 @@ class _Running:
 
     def stop(self) -> None:
         """Abandons or finishes the batch under way."""
+        self._end.set()
         self._stop_query()
+        if self._importing is not None:
+            self._importing.join(_PATIENCE_SECONDS)
         self.delivery.settle()
         if self.failed is None:
             self.delivery.note_stopped()
@@ -155,35 +197,58 @@ class _Running:
 
 
 def deliver(
-    settings: SparkSettings,
+    config: Config,
     sinks: Sequence[Sink[Any]],
     state: PipelineState,
     stop: threading.Event,
-    until: LSN | None,
-    available_now: bool,
+    until: LSN | None = None,
+    available_now: bool = False,
+    copying: CopierTask | None = None,
 ) -> None:
-    """Opens a Spark session, delivers, and closes it again."""
-    with state.exclusive([sink.settings.name for sink in sinks]):
-        logger.info("Starting Spark (%s).", settings.master)
-        spark = _open_unless_stopped(settings, state.root.is_local, stop)
+    """Opens a Spark session, delivers, and closes it again. ``copying``: and copies tables."""
+    with state.exclusive([sink.settings.name for sink in sinks]), _spark(config, state, stop) as spark:
         if spark is None:
             return
         logger.info("Delivering to %s.", ", ".join(sink.settings.name for sink in sinks))
-        try:
-            Deliveries(spark, sinks, state).run(stop, until, available_now)
-        except (Py4JError, ConnectionError) as error:
-            raise SparkLost("The Java process of Spark is gone.") from error
-        finally:
-            close_session(spark)
+        deliveries = Deliveries(spark, sinks, state, config.source.copies)
+        with copied(spark, config, sinks, state, copying) as unfinished:
+            deliveries.run(stop, until, available_now, unfinished)
 
 
-def _open_unless_stopped(settings: SparkSettings, local_state: bool, stop: threading.Event) -> SparkSession | None:
+def copy(
+    config: Config, sinks: Sequence[Sink[Any]], state: PipelineState, stop: threading.Event, copying: CopierTask
+) -> None:
+    """Opens a Spark session, copies tables for a delivery that runs elsewhere, and closes it again."""
+    with _spark(config, state, stop) as spark:
+        if spark is None:
+            return
+        with copied(spark, config, sinks, state, copying) as unfinished:
+            while not stop.is_set() and unfinished():
+                stop.wait(_LOOK_SECONDS)
+
+
+@contextmanager
+def _spark(config: Config, state: PipelineState, stop: threading.Event) -> Iterator[SparkSession | None]:
+    logger.info("Starting Spark (%s).", config.spark.master)
+    spark = _open_unless_stopped(config, state.root.is_local, stop)
+    if spark is None:
+        yield None
+        return
+    try:
+        yield spark
+    except (Py4JError, ConnectionError) as error:
+        raise SparkLost("The Java process of Spark is gone.") from error
+    finally:
+        close_session(spark)
+
+
+def _open_unless_stopped(config: Config, local_state: bool, stop: threading.Event) -> SparkSession | None:
     """None if ``stop`` came first: a JVM takes seconds to start, and until then there is nothing to end in good order."""
     outcome: list[SparkSession | BaseException] = []
 
     def work() -> None:
         try:
-            session = open_session(settings, local_state)
+            session = open_session(config.spark, local_state, config.copying_workers)
         except BaseException as error:  # noqa: BLE001  raised by the thread that waits for us
             outcome.append(error)
             return

@@ -22,8 +22,9 @@ from penstock import failpoints
 from penstock.changelog.log import ChangeLog
 from penstock.changelog.plan import plan
 from penstock.errors import LogGap, PenstockError, SinkUnavailable, SparkLost
+from penstock.imports.record import TableRecord
 from penstock.lsn import LSN, ZERO
-from penstock.sinks.contract import Batch, Sink
+from penstock.sinks.contract import Batch, Imported, ImportPart, Sink
 from penstock.spark.writer import RECEIPTS, Writer, fault
 from penstock.state import CaptureState, PipelineState, SinkState, now
 from penstock.storage import Directory
@@ -32,11 +33,12 @@ from penstock.storage import Directory
 class SinkDelivery:
     """Delivers to one sink. ``position`` is up to where the sink durably holds everything."""
 
-    def __init__(self, spark: SparkSession, sink: Sink[Any], state: PipelineState) -> None:
-        self._spark, self._sink, self._state = spark, sink, state
+    def __init__(self, spark: SparkSession, sink: Sink[Any], state: PipelineState, copies: bool = False) -> None:
+        self._spark, self._sink, self._state, self._copies = spark, sink, state, copies
         self._log = ChangeLog(state.log_uri)
         self._name = sink.settings.name
-        self._lock = threading.Lock()  # one commit at a time
+        self.lock = threading.Lock()  # one commit at a time
+        self.tables = TableRecord(state, self._name)
         self.error: PenstockError | None = None
         self.known = state.sink(self._name) or SinkState(None, now())
 
@@ -47,8 +49,10 @@ class SinkDelivery:
     def start(self, available_now: bool) -> StreamingQuery:
         """Begins where the sink's own record says, or else where Spark's checkpoint does."""
         self.error = None
-        position = self._where_to_begin(self._prepare_sink())
-        self._note(replace(self.known, lsn=position, updated_at=now(), state="running", error=None))
+        with self.lock:  # imports may be committed meanwhile
+            position = self._where_to_begin(self._prepare_sink())
+            self._note(replace(self.known, lsn=position, updated_at=now(), state="running", error=None))
+            self.tables.load(self._imported())
         writer = Writer(self._sink, self._state.log_uri, self._state.staging_uri(self._name))
         settings = self._sink.settings
         stream = (
@@ -58,6 +62,7 @@ class SinkDelivery:
             .option("parallelism", self._spark.sparkContext.defaultParallelism)
             .option("startingLsn", str(position or ZERO))
             .option("resumeLsn", str(position or ZERO))  # what is delivered may have left the log
+            .options(**({"tablesOf": self._name} if self._copies else {}))
             .load()
             .mapInArrow(writer, RECEIPTS)
             .observe("penstock", F.sum("changes").alias("changes"), F.sum("bytes").alias("bytes"))
@@ -75,6 +80,7 @@ class SinkDelivery:
     def _prepare_sink(self) -> LSN | None:
         source = self._state.source()
         self._sink.origin = source.system_identifier if source else ""
+        self._sink.subscription = source.slot if source else ""
         try:
             return self._sink.prepare()
         except PenstockError:
@@ -93,11 +99,34 @@ class SinkDelivery:
         if not self._sink.keeps_position:
             return noted
         self._set_checkpoint_aside()
+        if noted is None and own is not None and self._copies and self._is_of_another_subscription():
+            own = self._begin_anew(own)
         if noted is not None and (own is None or own < noted):
             captured = self._state.capture()
             own = own if own is not None else captured.begin if captured else noted
             self._require_log_from(own, captured)
         return own
+
+    def _imported(self) -> Imported | None:
+        """What the sink has recorded under this subscription; nothing of what it has under another one counts."""
+        own = self._sink.imported()
+        subscription = self._sink.subscription
+        return Imported(subscription) if own is not None and own.subscription != subscription else own
+
+    def _is_of_another_subscription(self) -> bool:
+        own = self._sink.imported()
+        return own is not None and own.subscription != self._sink.subscription
+
+    def _begin_anew(self, own: LSN) -> LSN:
+        """The sink was filled under a subscription that is gone. All tables are imported again, so the changes between are
+        not missed: the stream begins where this subscription does."""
+        captured = self._state.capture()
+        if captured is None:
+            raise SinkUnavailable("Capture has not begun to read yet.", "Delivery begins with it.")
+        if captured.begin <= own:
+            return own
+        self._commit_to_sink(Batch(-1, own, captured.begin, self._state.staging_uri(self._name)), [])
+        return captured.begin
 
     def _set_checkpoint_aside(self) -> None:
         Directory(self._state.checkpoint_uri(self._name)).delete_all()
@@ -139,8 +168,10 @@ class SinkDelivery:
             failpoints.reach(failpoints.BATCH_STAGED)
             start, end = LSN.parse(rows[0].batch_start), LSN.parse(rows[0].batch_end)
             self._refuse_hole(start)
+            admission = min(row.admission for row in rows)
             staging = f"{self._state.staging_uri(self._name)}/{str(end).replace('/', '-')}"
-            with self._lock:
+            with self.lock:
+                self._refuse_outdated(admission, start, end)
                 self._commit_to_sink(Batch(number, start, end, staging), outcomes)
                 failpoints.reach(failpoints.BATCH_COMMITTED)
                 self._delivered(end, sum(row.changes for row in rows), max(row.commit_time for row in rows), begun)
@@ -148,6 +179,17 @@ class SinkDelivery:
         except PenstockError as error:
             self.error = error
             raise
+
+    def _refuse_outdated(self, admission: int, start: LSN, end: LSN) -> None:
+        """A table's import may have ended while this batch was under way, with changes that neither or both have."""
+        if any(joined.contradicts(start, end) for joined in self.tables.joined_since(admission)):
+            raise SinkUnavailable("The import of a table ended while a batch was made.", "The batch is made again.")
+
+    def commit_part(self, part: ImportPart, staging: str, receipts: Sequence[Any]) -> None:
+        """Makes a part of an import durable in the sink; the caller holds the lock."""
+        position = self.known.lsn or ZERO
+        self._commit_to_sink(Batch(-1, position, position, staging, part), receipts)
+        self.tables.note(part)
 
     def _commit_to_sink(self, batch: Batch, receipts: Sequence[Any]) -> None:
         try:
@@ -168,7 +210,7 @@ class SinkDelivery:
 
     def advance(self, to: LSN) -> None:
         """Moves the position of a sink that holds all of the log over WAL in which there was nothing for us."""
-        with self._lock:
+        with self.lock:
             position = self.known.lsn
             if position is not None and position >= to:
                 return
@@ -191,7 +233,7 @@ class SinkDelivery:
 
     def settle(self) -> None:
         """Waits for a commit that is under way."""
-        with self._lock:
+        with self.lock:
             pass
 
     def note_error(self, state: str, error: PenstockError) -> None:

@@ -52,8 +52,12 @@ _JVM_OPTIONS = "spark.driver.extraJavaOptions"
 _LOCAL: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
-def open_session(settings: SparkSettings, local_state: bool = True) -> SparkSession:
-    """A session with our data source registered. What the user's ``spark.conf`` says wins."""
+def open_session(settings: SparkSettings, local_state: bool = True, copying_workers: int = 0) -> SparkSession:
+    """A session with our data source registered. What the user's ``spark.conf`` says wins.
+
+    ``copying_workers``: so many tasks more fit into ``local[*]``. A chunk of a table takes a second or so, mostly waiting for
+    the source, and the stream's tasks must not wait behind it.
+    """
     os.environ["JAVA_HOME"] = java_home()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -62,10 +66,13 @@ def open_session(settings: SparkSettings, local_state: bool = True) -> SparkSess
         local = _LOCAL
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Spark looks for another address, and says so
     jvm_options = f"{_logging_options()} {settings.conf.get(_JVM_OPTIONS, _JVM)}"
-    builder = SparkSession.builder.master(settings.master)
+    cores = os.cpu_count() or 1
+    room = settings.master == "local[*]" and copying_workers > 0
+    builder = SparkSession.builder.master(f"local[{cores + copying_workers}]" if room else settings.master)
     for key, value in {
         **_DEFAULTS,
         **local,
+        **({"spark.default.parallelism": str(cores)} if room else {}),
         **(_LOCAL_STATE if local_state else {}),
         **settings.conf,
         _JVM_OPTIONS: jvm_options,

@@ -2,7 +2,8 @@
 
 Options: ``path`` (the log's URI, required), ``table`` (``schema.table``: a typed stream of that table),
 ``startingLsn`` (default: where the log begins), ``maxBytesPerBatch``, ``parallelism`` (tasks per batch, default 2),
-``unrepresentable`` (error, null, text; with ``table``).
+``unrepresentable`` (error, null, text; with ``table``). Delivery's own: ``resumeLsn``, and ``tablesOf``, the name of a
+sink whose imports say which tables are read (``changelog/admission.py``).
 
 An offset is an LSN: every transaction that ends at or below it has been read. A batch never splits a transaction, and
 never goes across a schema change.
@@ -10,7 +11,7 @@ never goes across a schema change.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import astuple
 from typing import Any, cast
 
@@ -19,16 +20,19 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from penstock.changelog.admission import read_admission
 from penstock.changelog.log import ChangeLog
-from penstock.changelog.plan import WorkUnit, plan
+from penstock.changelog.plan import WorkUnit, everything, only, plan
+from penstock.changes import Relation
 from penstock.lsn import LSN, ZERO
 from penstock.spark.typed_rows import TypedTable
 
 DEFAULT_BATCH_BYTES = 128 << 20
 UNIT_SCHEMA = (
-    "batch_start string, batch_end string, segment string, table string, entry int, bucket int, buckets int, "
-    "rows long, bytes long"
+    "batch_start string, batch_end string, admission long, segment string, table string, entry int, bucket int, "
+    "buckets int, rows long, bytes long, after string"
 )
+_NO_UNIT = WorkUnit("", "", 0, 0, 1, 0, 0)
 
 
 class ChangeSource(DataSource):
@@ -58,9 +62,9 @@ class ChangeSource(DataSource):
 
 
 class UnitsPartition(InputPartition):
-    def __init__(self, start: LSN, end: LSN, units: Sequence[WorkUnit]) -> None:
+    def __init__(self, start: LSN, end: LSN, units: Sequence[WorkUnit], admission: int) -> None:
         super().__init__(None)
-        self.start, self.end, self.units = start, end, units
+        self.start, self.end, self.units, self.admission = start, end, units, admission
 
 
 class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -71,6 +75,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._max_bytes = int(options.get("maxBytesPerBatch", DEFAULT_BATCH_BYTES))
         self._parallelism = int(options.get("parallelism", 2))
         self._target: LSN | None = None
+        self._tables_of = options.get("tablesOf")
 
     def initialOffset(self) -> dict[str, str]:
         return _offset(self._starting)
@@ -93,19 +98,26 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, upto = max(_lsn(start), self._resume), _lsn(end)
         if _lsn(start) == upto:
             return []
-        table = self._table.name if self._table else None
-        tasks = plan(self._log, begin, upto, self._parallelism, table) if begin < upto else []
-        return [UnitsPartition(begin, upto, units) for units in tasks or [[]]]
+        admission, admit = self._admission()
+        tasks = plan(self._log, begin, upto, self._parallelism, admit) if begin < upto else []
+        return [UnitsPartition(begin, upto, units, admission) for units in tasks or [[]]]
+
+    def _admission(self) -> tuple[int, Callable[[Relation], LSN | None]]:
+        """Which tables are wanted as of now, and by which version of the sink's record."""
+        if self._table is not None:
+            return 0, only(self._table.name)
+        if self._tables_of is None:
+            return 0, everything
+        admission = read_admission(self._log.directory.sibling("parts"), self._tables_of)
+        return admission.version, lambda relation: admission.after(relation.oid)
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]] | Iterator[pa.RecordBatch]:
         part = cast(UnitsPartition, partition)
         if self._table is not None:
             yield from self._table.read(self._log, part.units, part.start)
-        elif part.units:
-            for unit in part.units:
-                yield str(part.start), str(part.end), *astuple(unit)
-        else:  # so that the batch has a row that says where it ends
-            yield str(part.start), str(part.end), "", "", 0, 0, 1, 0, 0
+        else:
+            for unit in part.units or [_NO_UNIT]:  # so that the batch has a row that says where it ends
+                yield str(part.start), str(part.end), part.admission, *astuple(unit)
 
 
 def _offset(lsn: LSN) -> dict[str, str]:

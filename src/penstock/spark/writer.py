@@ -18,7 +18,9 @@ from penstock.errors import PenstockError, SinkError
 from penstock.lsn import LSN
 from penstock.sinks.contract import Batch, Sink
 
-RECEIPTS = "batch_start string, batch_end string, changes long, bytes long, commit_time long, receipt binary"
+RECEIPTS = (
+    "batch_start string, batch_end string, admission long, changes long, bytes long, commit_time long, receipt binary"
+)
 
 
 @dataclass(frozen=True)
@@ -35,24 +37,29 @@ class Writer:
             yield self._write(rows)
 
     def _write(self, rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
-        start, end = rows[0].pop("batch_start"), rows[0].pop("batch_end")
-        units = [WorkUnit(**{k: v for k, v in row.items() if not k.startswith("batch_")}) for row in rows]
+        start, end, admission = (rows[0][name] for name in ("batch_start", "batch_end", "admission"))
+        units = [WorkUnit(**{k: v for k, v in row.items() if k in WorkUnit.__dataclass_fields__}) for row in rows]
         batch = Batch(-1, LSN.parse(start), LSN.parse(end), f"{self.staging_uri}/{end.replace('/', '-')}")
-        counted = _Counted(change_batches(ChangeLog(self.log_uri), [u for u in units if u.segment], batch.start))
-        try:
-            receipt = pickle.dumps(self.sink.write(batch, iter(counted)))
-        except PenstockError as error:
-            receipt = pickle.dumps(error)  # Spark would keep only its text
-        except Exception as error:  # noqa: BLE001  whatever else a sink raises is a fault of the sink, not of Spark
-            receipt = pickle.dumps(fault(self.sink, error))
+        counted = Counted(change_batches(ChangeLog(self.log_uri), [u for u in units if u.segment], batch.start))
+        receipt = pickle.dumps(outcome(self.sink, batch, iter(counted)))
         return pa.RecordBatch.from_arrays(
             [
-                pa.array([start]), pa.array([end]), pa.array([counted.changes]),
+                pa.array([start]), pa.array([end]), pa.array([admission]), pa.array([counted.changes]),
                 pa.array([sum(unit.bytes for unit in units)]), pa.array([counted.commit_time]),
                 pa.array([receipt]),
             ],
-            names=["batch_start", "batch_end", "changes", "bytes", "commit_time", "receipt"],
+            names=["batch_start", "batch_end", "admission", "changes", "bytes", "commit_time", "receipt"],
         )  # fmt: skip
+
+
+def outcome(sink: Sink[Any], batch: Batch, changes: Iterator[ChangeBatch]) -> Any:
+    """The sink's receipt, or the error that it is to be raised as on the driver: Spark would keep only its text."""
+    try:
+        return sink.write(batch, changes)
+    except PenstockError as error:
+        return error
+    except Exception as error:  # noqa: BLE001  whatever else a sink raises is a fault of the sink, not of Spark
+        return fault(sink, error)
 
 
 def fault(sink: Sink[Any], error: Exception) -> SinkError:
@@ -65,7 +72,9 @@ def fault(sink: Sink[Any], error: Exception) -> SinkError:
     return fault
 
 
-class _Counted:
+class Counted:
+    """Counts what passes."""
+
     def __init__(self, batches: Iterator[ChangeBatch]) -> None:
         self._batches, self.changes, self.commit_time = batches, 0, 0
 

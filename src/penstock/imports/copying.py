@@ -1,0 +1,284 @@
+"""The copier's half of an import: from the queue in the source to receipts for the delivery.
+
+``TableCopy.advance`` is called again and again and never waits. The steps, and why in this order: docs/decisions/0008.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.changelog.admission import read_admission
+from penstock.changelog.log import ChangeLog
+from penstock.config.model import Config
+from penstock.errors import ImportFailed, LogFull, PenstockError
+from penstock.imports import jobs
+from penstock.imports.handover import Handover, Manifest
+from penstock.imports.jobs import Job, NewJob
+from penstock.imports.layout import TableLayout, table_layout
+from penstock.imports.moved_rows import may_lack_values, row_chunks
+from penstock.imports.plan import Chunk, plan_chunks
+from penstock.lsn import LSN, ZERO
+from penstock.postgres import catalog
+from penstock.postgres.connection import Connection
+from penstock.postgres.running_transactions import running_transactions, still_running
+from penstock.state import PipelineState
+
+logger = logging.getLogger(__name__)
+
+MovedKeys = Callable[[int, LSN, LSN, bool], Sequence[Any]]
+_SECONDS_OF_ROWS = 2  # a chunk holds no more rows than may be read in this time
+
+
+@dataclass(frozen=True)
+class CopierTask:
+    """What to copy: the tables with these oids, or all. ``once``: until they are all imported or refused."""
+
+    tables: tuple[int, ...] | None = None
+    once: bool = False
+
+
+@dataclass(frozen=True)
+class Copying:
+    """What all imports of a copier share. ``moved_keys``: (oid, start, end, only key changes) -> keys, from the log."""
+
+    config: Config
+    state: PipelineState
+    publications: tuple[str, ...]
+    moved_keys: MovedKeys
+
+    @property
+    def most_rows(self) -> int | None:
+        copy = self.config.source.copying
+        if copy.rows_per_second is None:
+            return None
+        return max(1, copy.rows_per_second * _SECONDS_OF_ROWS // copy.workers)
+
+
+class TableCopy:
+    """One job. ``waiting_for``: what keeps it from going on, in words; ``ended``: there is nothing more to do for it."""
+
+    def __init__(self, job: Job, copying: Copying) -> None:
+        self.job, self._copying = job, copying
+        self.ended = False
+        self.waiting_for = ""
+        self._handover = Handover(copying.state.root, job.sink)
+        self._step: Callable[[Connection], None] = self._resume
+        self._to = self._looked_upto = ZERO
+        self._told: frozenset[int] = frozenset()
+
+    @property
+    def name(self) -> str:
+        return f'{self.job.qualified_name} into "{self.job.sink}"'
+
+    @property
+    def being_copied(self) -> bool:
+        return self._step == self._copy
+
+    def advance(self, connection: Connection) -> None:
+        self._step(connection)
+
+    def _resume(self, connection: Connection) -> None:
+        """Goes on where another copier was. Without the files that it left, nothing of it is worth anything."""
+        job, manifest = self.job, self._handover.manifest(self.job.id)
+        if manifest is None or job.from_lsn is None or job.layout is None or job.chunks == 0:
+            self._handover.remove(job.id)
+            if job.from_lsn is not None:
+                self.begin_anew(connection, "What was left of an earlier attempt is gone.")
+            else:
+                self._step = self._wait_for_publishing
+            return
+        unfinished = jobs.unfinished_chunks(connection, job.id)
+        receipts = set(self._handover.receipts(job.id))
+        staged = receipts | set(self._handover.committed(job.id).chunks)
+        there = [number for number, state in unfinished if state != "staged" and number in staged]
+        if there:  # read, and its copier died before it could say so
+            read = {number: self._handover.receipt(job.id, number) for number in there if number in receipts}
+            figures = {
+                number: (read[number].rows, read[number].bytes) if number in read else (0, 0) for number in there
+            }
+            jobs.chunks_staged(connection, job.id, figures)
+        if lost := [number for number, state in unfinished if state == "staged" and number not in staged]:
+            jobs.chunks_again(connection, job.id, lost)
+        if manifest.state == "waiting":
+            self._handover.write_manifest(replace(manifest, state="copying", relation=job.layout.relation))
+        if manifest.state == "copied":
+            self._step = self._watch
+        else:
+            self._step = self._copy
+
+    def _wait_for_publishing(self, connection: Connection) -> None:
+        """Steps 2 and 3 of the decision, up to the LSN."""
+        if self._waits(connection, self.job.published_xids):
+            return
+        layout = self._layout(connection)
+        if layout is None:
+            return
+        captured = self._copying.state.capture()
+        manifest = Manifest(self.job.id, layout.relation, captured.position if captured else ZERO)
+        self._handover.write_manifest(manifest)  # the log is kept from here on, and the LSN is taken after that
+        from_lsn, from_xids = catalog.insert_lsn(connection), running_transactions(connection)
+        jobs.begin(connection, self.job.id, from_lsn, from_xids)
+        self._handover.write_manifest(replace(manifest, needed_from=from_lsn, from_lsn=from_lsn))
+        self.job = replace(self.job, from_lsn=from_lsn, from_xids=from_xids)
+        self._step = self._wait_for_running
+
+    def _wait_for_running(self, connection: Connection) -> None:
+        if self._waits(connection, self.job.from_xids):
+            return
+        layout = self._layout(connection)
+        if layout is None:
+            return
+        chunk_bytes = self._copying.config.source.copying.chunk_bytes
+        chunks = plan_chunks(connection, layout, chunk_bytes, self._copying.most_rows)
+        jobs.start_copying(connection, self.job.id, layout, chunks)
+        self.job = replace(self.job, layout=layout, chunks=len(chunks))
+        manifest = self._handover.manifest(self.job.id)
+        assert manifest is not None, "written above, and only removed with the job"
+        self._handover.write_manifest(replace(manifest, state="copying", relation=layout.relation))
+        self._step = self._copy
+
+    def _copy(self, connection: Connection) -> None:
+        """The chunks are claimed and read elsewhere; here, it is seen when they are all there."""
+        if self._in_trouble(connection):
+            return
+        self._refuse_full_log()
+        self._tell_committed(connection)
+        if any(state != "staged" for _, state in jobs.unfinished_chunks(connection, self.job.id)):
+            return
+        now = self._layout(connection)
+        planned = self.job.layout
+        assert planned is not None
+        if now is None:
+            return
+        if added := _added_leaves(planned, now):
+            grown = replace(planned, leaves=planned.leaves + added)
+            self._add(connection, grown, self._chunks_of(connection, grown, len(planned.leaves)))
+        elif now.fingerprint != planned.fingerprint:
+            self.begin_anew(connection, "Its definition changed, or it was rewritten, while it was copied.")
+        else:
+            self._to = catalog.wal_marker(connection)
+            self._step = self._read_moved_rows
+
+    def _chunks_of(self, connection: Connection, layout: TableLayout, first_leaf: int) -> list[Chunk]:
+        """Of leaves that were attached while the others were copied."""
+        chunk_bytes = self._copying.config.source.copying.chunk_bytes
+        planned = plan_chunks(connection, layout, chunk_bytes, self._copying.most_rows)
+        wanted = [chunk for chunk in planned if chunk.leaf is not None and chunk.leaf >= first_leaf]
+        return [replace(chunk, number=self.job.chunks + at) for at, chunk in enumerate(wanted, 1)]
+
+    def _read_moved_rows(self, connection: Connection) -> None:
+        """Step 5: rows that moved between two chunks, and whose change did not bring them whole."""
+        layout, from_lsn, captured = self.job.layout, self.job.from_lsn, self._copying.state.capture()
+        assert layout is not None
+        assert from_lsn is not None
+        if not layout.relation.key or not may_lack_values(layout.relation):
+            self._hand_over(connection)
+            return
+        if captured is None or captured.position < self._to:
+            self.waiting_for = "capture to come as far"
+            return
+        first_look = self._looked_upto == ZERO
+        start = from_lsn if first_look else self._looked_upto
+        keys = self._copying.moved_keys(self.job.table_oid, start, self._to, not first_look)
+        self._looked_upto = self._to
+        chunks = row_chunks(keys, self.job.chunks + 1)
+        if chunks:
+            self._add(connection, layout, chunks)
+            self._step = self._copy
+        else:
+            self._hand_over(connection)
+
+    def _hand_over(self, connection: Connection) -> None:
+        manifest = self._handover.manifest(self.job.id)
+        assert manifest is not None
+        self._handover.write_manifest(replace(manifest, state="copied", to_lsn=self._to, chunks=self.job.chunks))
+        jobs.copied(connection, self.job.id, self._to)
+        self._step = self._watch
+
+    def _watch(self, connection: Connection) -> None:
+        """The delivery catches up. Here, it is seen when the table has joined the stream."""
+        ready = read_admission(self._copying.state.parts, self.job.sink).ready.get(self.job.table_oid)
+        if ready is not None and ready.job >= self.job.id:
+            jobs.completed(connection, self.job.id)
+            logger.info("Imported %s.", self.name)
+            self.ended = True
+            return
+        if not self._in_trouble(connection):
+            self._refuse_full_log()
+            self._tell_committed(connection)
+
+    def _waits(self, connection: Connection, xids: Sequence[int]) -> bool:
+        running = still_running(connection, xids)
+        before, self.waiting_for = self.waiting_for, ", ".join(running[:3])
+        if running and self.waiting_for != before:
+            logger.info("The import of %s waits for running transactions: %s.", self.name, self.waiting_for)
+        return bool(running)
+
+    def _layout(self, connection: Connection) -> TableLayout | None:
+        """None: the table is gone, and with it the import."""
+        self.waiting_for = ""
+        layout = table_layout(connection, self.job.table_oid, self._copying.publications)
+        if layout is None:
+            logger.info("%s is not published any more: its import ends.", self.name)
+            jobs.remove_jobs(connection, self.job.pipeline, [self.job.table_oid])
+            self._handover.remove(self.job.id)
+            self.ended = True
+        return layout
+
+    def _add(self, connection: Connection, layout: TableLayout, chunks: Sequence[Chunk]) -> None:
+        jobs.add_chunks(connection, self.job.id, chunks, layout)
+        self.job = replace(self.job, layout=layout, chunks=self.job.chunks + len(chunks))
+
+    def _tell_committed(self, connection: Connection) -> None:
+        committed = frozenset(self._handover.committed(self.job.id).chunks)
+        if new := committed - self._told:
+            jobs.chunks_done(connection, self.job.id, sorted(new))
+            self._told = committed
+
+    def _in_trouble(self, connection: Connection) -> bool:
+        """What the delivery says of it. An error that may pass is shown; it tries again by itself."""
+        done = self._handover.committed(self.job.id)
+        if done.trouble == "lost":
+            self.begin_anew(connection, done.error or "")
+            return True
+        if done.trouble == "stop":
+            raise ImportFailed(done.error or "")
+        return False
+
+    def _refuse_full_log(self) -> None:
+        """Capture stops at ``log.max_bytes`` and goes on when the log shrinks, which this import does not let it."""
+        if ChangeLog(self._copying.state.log_uri).contents().bytes >= self._copying.config.log.max_bytes:
+            raise LogFull(
+                "The change log reached log.max_bytes while the table was copied.",
+                "Raise log.max_bytes, or import the table when less is written. It is tried again.",
+            )
+
+    def begin_anew(self, connection: Connection, because: str) -> Job:
+        """As another job, so that nothing of this one is taken for a part of it."""
+        logger.warning("The import of %s begins anew: %s", self.name, because)
+        job = self.job
+        self._handover.remove(job.id)
+        wanted = NewJob(job.sink, job.table_oid, job.schema_name, job.table_name, job.again)
+        (made,) = jobs.create_jobs(connection, job.pipeline, [wanted])
+        self.ended = True
+        return made
+
+    def abandon(self) -> None:
+        self._handover.remove(self.job.id)
+        self.ended = True
+
+    def give_up(self, connection: Connection, error: PenstockError, retry_in: float) -> None:
+        """For now: what is there stays and is gone on with. But a full log is let go."""
+        job = self.begin_anew(connection, str(error)).id if isinstance(error, LogFull) else self.job.id
+        jobs.failed(connection, job, str(error), retry_in)
+        self.ended = True
+
+
+def _added_leaves(planned: TableLayout, now: TableLayout) -> tuple[Any, ...]:
+    """Partitions that were attached meanwhile, if that is all that changed."""
+    known = {(leaf.oid, leaf.filenode) for leaf in planned.leaves}
+    same = planned.relation == now.relation and known <= {(leaf.oid, leaf.filenode) for leaf in now.leaves}
+    return tuple(leaf for leaf in now.leaves if (leaf.oid, leaf.filenode) not in known) if same else ()

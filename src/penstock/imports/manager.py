@@ -1,0 +1,110 @@
+"""Keeps three things in step: the tables that the config wants, those in the publication, and their imports.
+
+The order, for a table that enters:
+
+1. Sinks that know it from before are told to wait for a new import: what is written to it from now on is not theirs yet.
+2. It enters the publication, and that is committed.
+3. Its imports enter the queue, with the transactions that are running now.
+
+Killed in between, the next look does the rest: a sink without a complete import of a table lets it wait anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.changelog.admission import read_admission, write_holds
+from penstock.config.model import Config
+from penstock.imports import jobs
+from penstock.imports.choices import Choices, choices
+from penstock.imports.jobs import Job, NewJob
+from penstock.postgres import migrations, publication, subscription
+from penstock.postgres.connection import Connection
+from penstock.postgres.locks import subscription_lock
+from penstock.postgres.publication import PublishedTable, Reconciliation
+from penstock.postgres.subscription import PATIENCE
+from penstock.postgres.tables import Table
+from penstock.sinks.contract import Sink
+from penstock.state import PipelineState
+
+
+@dataclass(frozen=True)
+class ChosenTables:
+    """The config's patterns, overruled by ``penstock tables add|remove``."""
+
+    config: Config
+    chosen: Choices | None
+
+    def selects(self, schema: str, table: str) -> bool:
+        selection = self.config.source.tables
+        if self.chosen is None:
+            return selection.selects(schema, table)
+        return self.chosen.selects(selection, schema, table)
+
+
+def chosen_tables(connection: Connection, config: Config) -> ChosenTables:
+    return ChosenTables(config, choices(connection, config.name) if migrations.installed(connection) else None)
+
+
+class Manager:
+    """One look at a time, by whoever holds the subscription's lock."""
+
+    def __init__(
+        self, connection: Connection, config: Config, sinks: Sequence[Sink[Any]], state: PipelineState
+    ) -> None:
+        self._connection, self._config, self._sinks, self._state = connection, config, sinks, state
+
+    def keep_in_step(self) -> Reconciliation | None:
+        """None: the publications are the user's, so there was nothing to edit; their tables are imported all the same."""
+        managed = not self._config.source.publications
+        with subscription_lock(self._connection, self._config.name, PATIENCE):
+            changed = self._edit_publication() if managed else None
+            if self._config.source.mode != "stream":
+                self._queue_imports()
+        return changed
+
+    def _edit_publication(self) -> Reconciliation:
+        wanted = chosen_tables(self._connection, self._config)
+        if self._config.source.mode == "stream":
+            return publication.reconcile(self._connection, self._config.name, wanted)
+        return publication.reconcile(self._connection, self._config.name, wanted, self._hold)
+
+    def _hold(self, entering: Sequence[Table]) -> None:
+        oids = {table.oid for table in entering}
+        for sink in self._sinks:
+            self.hold(sink.settings.name, oids)
+
+    def hold(self, sink: str, oids: set[int]) -> None:
+        """The sink takes no change of these tables before an import newer than the one it has."""
+        known = read_admission(self._state.parts, sink)
+        newer = {oid: ready.job + 1 for oid, ready in known.ready.items() if oid in oids}
+        if newer:
+            write_holds(self._state.parts, sink, {**known.holds, **newer})
+
+    def _queue_imports(self) -> None:
+        published = {table.oid: table for table in self.published()}
+        known = {(job.sink, job.table_oid): job for job in jobs.active_jobs(self._connection, self._config.name)}
+        gone = {job.table_oid for job in known.values() if job.table_oid not in published and job.state != "removed"}
+        if gone:
+            jobs.remove_jobs(self._connection, self._config.name, sorted(gone))
+        wanted = []
+        for sink in self._sinks:
+            name = sink.settings.name
+            ready = read_admission(self._state.parts, name).ready
+            for oid, table in published.items():
+                job = known.get((name, oid))
+                if job is None or job.state == "removed" or _lost(job, ready.get(oid)):
+                    wanted.append(NewJob(name, oid, table.schema, table.table, oid in ready))
+        if wanted:
+            jobs.create_jobs(self._connection, self._config.name, wanted)
+
+    def published(self) -> list[PublishedTable]:
+        found = subscription.find(self._connection, self._config.name, self._config.source.publications)
+        return publication.published_tables(self._connection, found.publications) if found is not None else []
+
+
+def _lost(job: Job, ready: Any) -> bool:
+    """The queue says that the import is complete, but the sink does not hold it: it was made anew or set back."""
+    return job.state == "streaming" and (ready is None or ready.job < job.id)

@@ -1,0 +1,35 @@
+"""How far imports are, for whoever watches: ``parts/copying.json``, written by a copier."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from penstock.imports.jobs import Job
+from penstock.state import now
+from penstock.storage import Directory
+
+FILE = "copying.json"
+
+
+def figures(job: Job, waiting_for: str = "") -> dict[str, Any]:
+    """A table of ``status``. Rows and bytes are what has been read; the rest is estimated from it."""
+    elapsed = max(now() - job.started_at.timestamp(), 1e-3) if job.started_at is not None else None
+    copying = job.state == "copying" and elapsed is not None
+    rate = job.rows_copied / elapsed if copying and elapsed else None
+    left = None
+    if copying and elapsed and job.chunks_done and job.chunks > job.chunks_done:
+        left = elapsed * (job.chunks - job.chunks_done) / job.chunks_done
+    return {
+        "schema": job.schema_name, "table": job.table_name, "sink": job.sink, "state": job.state,
+        "rows_copied": job.rows_copied, "rows_estimated": job.rows_estimated,
+        "bytes_copied": job.bytes_copied, "bytes_estimated": job.bytes_estimated,
+        "rows_per_second": None if rate is None else round(rate, 1),
+        "seconds_left": None if left is None else round(left, 1),
+        "waiting_for": waiting_for or None, "error": job.error if job.state != "streaming" else None,
+    }  # fmt: skip
+
+
+def write_progress(parts: Directory, known: Sequence[Job], waiting: Mapping[int, str]) -> None:
+    tables = [figures(job, waiting.get(job.id, "")) for job in known if job.state != "removed"]
+    parts.write_json(FILE, {"updated_at": now(), "tables": tables})

@@ -1,0 +1,79 @@
+"""What runs in the executors of an import: a chunk of a table ▶ change batches ▶ ``sink.write`` ▶ a receipt. No Spark here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock import failpoints
+from penstock.changes import ChangeBatch
+from penstock.errors import PenstockError
+from penstock.imports.handover import ChunkReceipt, Handover, chunk_staging
+from penstock.imports.layout import TableLayout
+from penstock.imports.plan import Chunk
+from penstock.imports.read_chunk import ChunkReader
+from penstock.lsn import LSN, ZERO
+from penstock.sinks.contract import Batch, ImportPart, Sink
+from penstock.spark.writer import outcome
+from penstock.storage import Directory
+
+
+@dataclass(frozen=True)
+class ChunkToCopy:
+    job: int
+    layout: TableLayout
+    chunk: Chunk
+    from_lsn: LSN
+
+
+@dataclass(frozen=True)
+class CopiedChunk:
+    """What the queue in the source is told. ``error``: nothing was staged."""
+
+    job: int
+    number: int
+    rows: int = 0
+    bytes: int = 0
+    error: PenstockError | None = None
+
+
+@dataclass(frozen=True)
+class ChunkTask:
+    """Copies chunks, one after the other. The receipt of each is durable before the next one is read."""
+
+    sink: Sink[Any]
+    url: str
+    state_uri: str
+    staging_uri: str
+    publications: tuple[str, ...]
+
+    def __call__(self, chunks: Sequence[ChunkToCopy]) -> list[CopiedChunk]:
+        return [self._copy(chunk) for chunk in chunks]
+
+    def _copy(self, wanted: ChunkToCopy) -> CopiedChunk:
+        job, chunk = wanted.job, wanted.chunk
+        staging = chunk_staging(self.staging_uri, job, chunk.number)
+        Directory(staging).delete_all()  # of an attempt that died
+        replaces = chunk.kind == "rows"
+        part = ImportPart(job, wanted.layout.relation, "rows", chunk.number, replaces)
+        reader = ChunkReader(self.url, wanted.layout, chunk, wanted.from_lsn, self.publications)
+        counted = _Counted(reader.batches())
+        done = outcome(self.sink, Batch(-1, ZERO, ZERO, staging, part), iter(counted))
+        if isinstance(done, PenstockError):
+            return CopiedChunk(job, chunk.number, error=done)
+        receipt = ChunkReceipt(chunk.number, counted.rows, counted.bytes, replaces, done, reader.snapshot)
+        Handover(Directory(self.state_uri), self.sink.settings.name).write_receipt(job, receipt)
+        failpoints.reach(failpoints.CHUNK_STAGED)
+        return CopiedChunk(job, chunk.number, counted.rows, counted.bytes)
+
+
+class _Counted:
+    def __init__(self, batches: Iterator[ChangeBatch]) -> None:
+        self._batches, self.rows, self.bytes = batches, 0, 0
+
+    def __iter__(self) -> Iterator[ChangeBatch]:
+        for batch in self._batches:
+            self.rows += len(batch)
+            self.bytes += batch.nbytes
+            yield batch

@@ -1,0 +1,284 @@
+"""The copier: takes imports from the queue in the source, and reads their chunks as Spark tasks.
+
+Any number of copiers may work on one pipeline, here or on other machines. The queue gives each chunk to one of them, and
+takes it back from one that died.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from penstock.changelog.log import ChangeLog
+from penstock.config.model import Config
+from penstock.error_policy import Verdict, policy_for
+from penstock.errors import ImportFailed, PenstockError, SourceError, SparkLost
+from penstock.imports import jobs
+from penstock.imports.copying import CopierTask, Copying, TableCopy
+from penstock.imports.handover import Handover
+from penstock.imports.jobs import Job
+from penstock.imports.plan import Chunk
+from penstock.imports.progress import write_progress
+from penstock.imports.read_chunk import LayoutChanged
+from penstock.lsn import LSN
+from penstock.postgres import subscription
+from penstock.postgres.connection import Connection, connect
+from penstock.retry import Backoff
+from penstock.sinks.contract import Sink
+from penstock.spark.chunk_task import ChunkTask, ChunkToCopy, CopiedChunk
+from penstock.spark.moved_keys import moved_keys
+from penstock.state import PipelineState
+
+logger = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.1
+_TELL_SECONDS = 0.5
+_PATIENCE_SECONDS = 20.0
+_FIRST_RETRY_SECONDS, _MOST_RETRY_SECONDS = 2.0, 300.0
+
+
+@contextmanager
+def copied(
+    spark: SparkSession, config: Config, sinks: Sequence[Sink[Any]], state: PipelineState, task: CopierTask | None
+) -> Iterator[Callable[[], bool]]:
+    """Copies meanwhile; yields whether there is something left to do. Raises in the end if an import was refused."""
+    if task is None:
+        yield lambda: False
+        return
+    copier = Copier(spark, config, sinks, state, task)
+    copier.start()
+    try:
+        yield copier.unfinished
+    finally:
+        copier.stop()
+    copier.raise_refusals()
+
+
+class Copier:
+    def __init__(
+        self, spark: SparkSession, config: Config, sinks: Sequence[Sink[Any]], state: PipelineState, task: CopierTask
+    ) -> None:
+        self._spark, self._config, self._state, self._task = spark, config, state, task
+        self._sinks = {sink.settings.name: sink for sink in sinks}
+        self._url = config.source.url.get_secret_value()
+        self._copies: dict[int, TableCopy] = {}
+        self._queue = threading.Lock()  # of the one connection to the queue
+        self._connection: Connection | None = None
+        self._copier = 0
+        self._copying: Copying | None = None
+        self._end = threading.Event()
+        self._backoffs: dict[tuple[str, int], Backoff] = {}
+        self._refused: dict[tuple[str, int], str] = {}
+        self._settled = False
+        workers = config.source.copying.workers
+        self._threads = [threading.Thread(target=self._coordinate, name="imports", daemon=True)] + [
+            threading.Thread(target=self._work, name=f"copy {number}", daemon=True) for number in range(workers)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """A chunk that is being read is abandoned; whoever comes next reads it again."""
+        self._end.set()
+        for thread in self._threads:
+            thread.join(_PATIENCE_SECONDS)
+        with self._queue:
+            if self._connection is not None:
+                self._connection.close()  # and with it, our claims
+
+    def unfinished(self) -> bool:
+        return self._task.once and not self._settled
+
+    def raise_refusals(self) -> None:
+        if self._task.once and self._refused:
+            raise ImportFailed(" ".join(self._refused.values()))
+
+    @contextmanager
+    def _queued(self) -> Iterator[Connection]:
+        """The connection to the queue, made anew when it broke. A new one is a new copier: the claims of the old are free."""
+        with self._queue:
+            if self._connection is None or self._connection.closed or self._connection.broken:
+                self._connection = connect(self._url, application_name="penstock imports")
+                self._copier = jobs.register_copier(self._connection)
+                self._copies.clear()
+                self._copying = self._shared(self._connection)
+            yield self._connection
+
+    def _shared(self, connection: Connection) -> Copying:
+        config = self._config
+        found = subscription.find(connection, config.name, config.source.publications)
+        publications = found.publications if found is not None else ()
+        return Copying(config, self._state, publications, self._moved_keys)
+
+    def _moved_keys(self, oid: int, start: LSN, end: LSN, only_key_changes: bool) -> Sequence[Any]:
+        return moved_keys(self._spark, ChangeLog(self._state.log_uri), oid, start, end, only_key_changes)
+
+    # The coordinator.
+
+    def _coordinate(self) -> None:
+        backoff, next_word = Backoff(), 0.0
+        while not self._end.wait(_LOOK_SECONDS):
+            try:
+                self._look()
+                if time.monotonic() >= next_word:
+                    self._tell()
+                    next_word = time.monotonic() + _TELL_SECONDS
+                backoff.reset()
+            except PenstockError as error:
+                delay = next(backoff)
+                logger.warning("Imports: %s %s Next try in %.1f s.", error, policy_for(error).advice, delay)
+                self._end.wait(delay)
+
+    def _look(self) -> None:
+        with self._queued() as connection:
+            assert self._copying is not None
+            name, tables = self._config.name, self._task.tables
+            for job in jobs.claim_jobs(connection, name, self._copier, list(self._sinks), tables):
+                self._copies[job.id] = TableCopy(job, self._copying)
+        for number, copy in list(self._copies.items()):
+            with self._queued() as connection:
+                self._advance(connection, copy)
+            if copy.ended:
+                self._copies.pop(number, None)
+
+    def _advance(self, connection: Connection, copy: TableCopy) -> None:
+        try:
+            copy.advance(connection)
+        except PenstockError as error:
+            if policy_for(error).verdict is Verdict.RETRY and isinstance(error, SourceError | SparkLost):
+                raise
+            self._refuse(connection, copy, error)
+
+    def _refuse(self, connection: Connection, copy: TableCopy, error: PenstockError) -> None:
+        """It is tried again later, and the others go on."""
+        key = (copy.job.sink, copy.job.table_oid)
+        delay = next(self._backoffs.setdefault(key, Backoff(first=_FIRST_RETRY_SECONDS, most=_MOST_RETRY_SECONDS)))
+        self._refused[key] = f"{copy.name} was not imported: {error} {error.advice or ''}".strip()
+        logger.error(
+            "The import of %s failed: %s %s Next try in %.0f s.", copy.name, error, policy_for(error).advice, delay
+        )
+        copy.give_up(connection, error, delay)
+
+    def _tell(self) -> None:
+        with self._queued() as connection:
+            known = jobs.active_jobs(connection, self._config.name)
+            waiting = {number: copy.waiting_for for number, copy in self._copies.items()}
+            write_progress(self._state.parts, known, waiting)
+            alive = {job.id for job in known if job.state != "removed"}
+            for number, copy in list(self._copies.items()):
+                if number not in alive:  # removed, or to be copied again
+                    copy.abandon()
+                    self._copies.pop(number)
+        for job in known:
+            if job.state in ("streaming", "removed"):
+                self._refused.pop((job.sink, job.table_oid), None)
+        mine = [job for job in known if job.sink in self._sinks and self._wanted(job)]
+        self._settled = all(job.state in ("streaming", "removed", "failed") for job in mine)
+
+    def _wanted(self, job: Job) -> bool:
+        return self._task.tables is None or job.table_oid in self._task.tables
+
+    # The workers.
+
+    def _work(self) -> None:
+        backoff = Backoff()
+        while not self._end.is_set():
+            try:
+                done = self._copy_some()
+                backoff.reset()
+                if not done:
+                    self._end.wait(_LOOK_SECONDS)
+            except PenstockError as error:
+                delay = next(backoff)
+                logger.warning("Copying: %s %s Next try in %.1f s.", error, policy_for(error).advice, delay)
+                self._end.wait(delay)
+            except (PySparkException, Py4JError, ConnectionError) as error:
+                if not self._end.is_set():
+                    logger.warning("Spark gave up a chunk: %s", str(error).splitlines()[0] if str(error) else error)
+                self._end.wait(next(backoff))
+
+    def _copy_some(self) -> bool:
+        """One Spark task: a chunk of a large table, or several small ones of one sink."""
+        if not self._copies or self._too_many_receipts():
+            return False
+        copy = self._config.source.copying
+        with self._queued() as connection:
+            claimed = jobs.claim_chunks(
+                connection, self._config.name, self._copier, copy.chunk_bytes, copy.max_connections
+            )
+        if not claimed:
+            return False
+        begun = time.monotonic()
+        try:
+            results = self._run(claimed)
+        except BaseException:
+            self._give_back(claimed)
+            raise
+        self._note(results)
+        self._keep_rate(sum(result.rows for result in results), begun)
+        return True
+
+    def _run(self, claimed: Sequence[tuple[Job, Chunk]]) -> list[CopiedChunk]:
+        sink = self._sinks[claimed[0][0].sink]
+        assert self._copying is not None
+        task = ChunkTask(
+            sink, self._url, self._state.root.uri, self._state.staging_uri(sink.settings.name),
+            self._copying.publications,
+        )  # fmt: skip
+        chunks = [
+            ChunkToCopy(job.id, job.layout, chunk, job.from_lsn)
+            for job, chunk in claimed
+            if job.layout is not None and job.from_lsn is not None
+        ]
+        results: list[CopiedChunk] = self._spark.sparkContext.parallelize([chunks], 1).flatMap(task).collect()
+        return results
+
+    def _note(self, results: Sequence[CopiedChunk]) -> None:
+        with self._queued() as connection:
+            for result in results:
+                if result.error is None:
+                    jobs.chunks_staged(connection, result.job, {result.number: (result.rows, result.bytes)})
+                    continue
+                jobs.chunks_again(connection, result.job, [result.number])
+                copy = self._copies.get(result.job)
+                if copy is None or copy.ended:
+                    continue
+                if isinstance(result.error, LayoutChanged):
+                    copy.begin_anew(connection, str(result.error))
+                elif policy_for(result.error).verdict is Verdict.STOP:
+                    self._refuse(connection, copy, result.error)
+        for result in results:
+            if result.error is not None and policy_for(result.error).verdict is Verdict.RETRY:
+                raise result.error
+
+    def _give_back(self, claimed: Sequence[tuple[Job, Chunk]]) -> None:
+        try:
+            with self._queued() as connection:
+                for job, chunk in claimed:
+                    jobs.chunks_again(connection, job.id, [chunk.number])
+        except PenstockError as error:
+            logger.debug("Chunks are given back with the connection: %s", error)
+
+    def _too_many_receipts(self) -> bool:
+        """The sink does not keep up: what is staged takes room on disk."""
+        most = 2 * self._config.source.copying.workers
+        waiting = sum(len(Handover(self._state.root, copy.job.sink).receipts(copy.job.id)) for copy in self._large())
+        return waiting > most
+
+    def _large(self) -> list[TableCopy]:
+        return [copy for copy in list(self._copies.values()) if copy.being_copied and copy.job.chunks > 1]
+
+    def _keep_rate(self, rows: int, begun: float) -> None:
+        copy = self._config.source.copying
+        if copy.rows_per_second is not None:
+            self._end.wait(max(0.0, begun + rows * copy.workers / copy.rows_per_second - time.monotonic()))

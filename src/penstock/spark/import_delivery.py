@@ -1,0 +1,230 @@
+"""The delivery's half of imports: commits what copiers have made ready, catches the table up, lets it join the stream.
+
+Everything here can be done again: a part that the sink holds already is told by its record, and what the sink does not
+record is at-least-once, like all else of such a sink.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from penstock import failpoints
+from penstock.changelog.changes_of_units import change_batches
+from penstock.changelog.log import ChangeLog
+from penstock.changelog.plan import WorkUnit, plan
+from penstock.changes import ChangeBatch, Relation
+from penstock.error_policy import Verdict, policy_for
+from penstock.errors import LogError, PenstockError, SparkLost
+from penstock.imports.handover import Handover, Manifest, Trouble, chunk_staging
+from penstock.imports.snapshot import seen_by
+from penstock.lsn import LSN, ZERO
+from penstock.retry import Backoff
+from penstock.sinks.contract import Batch, ImportPart, Sink
+from penstock.spark.delivery import SinkDelivery
+from penstock.spark.writer import outcome
+from penstock.state import PipelineState
+from penstock.storage import Directory
+
+logger = logging.getLogger(__name__)
+
+_ROUND_BYTES = 64 << 20  # of the table's changes, applied at once
+_LAST_ROUND_BYTES = 1 << 20  # for which the stream may wait
+
+
+class ImportDelivery:
+    """All imports of one sink. ``step`` is called again and again, between and beside the stream's batches."""
+
+    def __init__(self, spark: SparkSession, sink: Sink[Any], state: PipelineState, delivery: SinkDelivery) -> None:
+        self._spark, self._sink, self._state, self._delivery = spark, sink, state, delivery
+        self._log = ChangeLog(state.log_uri)
+        self._staging = state.staging_uri(sink.settings.name)
+        self.handover = Handover(state.root, sink.settings.name)
+        self._backoffs: dict[int, Backoff] = {}
+        self._next_try: dict[int, float] = {}
+
+    def step(self) -> bool:
+        """Does one thing for every import that has something to do. False: there was nothing."""
+        did_something = False
+        for manifest in sorted(self.handover.manifests(), key=lambda manifest: manifest.job):
+            if time.monotonic() >= self._next_try.get(manifest.job, 0.0):
+                did_something |= self._guarded(manifest)
+        return did_something
+
+    def _guarded(self, manifest: Manifest) -> bool:
+        """What goes wrong with one table is told to its copier and tried again later; the others go on."""
+        job = manifest.job
+        try:
+            return self._step(manifest)
+        except (PenstockError, PySparkException) as problem:
+            error = problem if isinstance(problem, PenstockError) else SparkLost(f"Spark gave up an import: {problem}")
+            delay = next(self._backoffs.setdefault(job, Backoff()))
+            self._next_try[job] = time.monotonic() + delay
+            self._delivery.tables.note_error(job, str(error), _trouble(error))
+            logger.warning(
+                'Import of %s into "%s": %s %s Next try in %.1f s.',
+                manifest.relation.qualified_name, self._sink.settings.name, error, policy_for(error).advice, delay,
+            )  # fmt: skip
+            return False
+
+    def _step(self, manifest: Manifest) -> bool:
+        tables, job = self._delivery.tables, manifest.job
+        ready = tables.ready(manifest.relation.oid)
+        if ready is not None and ready.job >= job:
+            self.handover.remove(job)
+            tables.forget(job)
+            return True
+        if manifest.state == "waiting":
+            return False
+        if tables.under_way(job) is None:
+            self._commit(self._part(manifest, "begin"), [])
+        return self._commit_chunks(manifest) or self._catch_up(manifest)
+
+    def _part(self, manifest: Manifest, phase: Any, **members: Any) -> ImportPart:
+        again = self._delivery.tables.ready(manifest.relation.oid) is not None
+        return ImportPart(manifest.job, manifest.relation, phase, again=again, **members)
+
+    def _commit(self, part: ImportPart, receipts: Sequence[Any], staging: str = "") -> None:
+        with self._delivery.lock:
+            self._delivery.commit_part(part, staging or self._staging, receipts)
+
+    def _commit_chunks(self, manifest: Manifest) -> bool:
+        """1. The receipt is durable; what it speaks of is staged. Killed from here on, it is committed by the next one.
+        2. ``sink.commit``, with the chunk's number in the sink's record. Killed right after, the chunk is skipped when it
+           comes again.
+        3. The receipt goes, then what was staged.
+        """
+        job = manifest.job
+        known = self._delivery.tables.under_way(job)
+        for number in self.handover.receipts(job):
+            receipt = self.handover.receipt(job, number)
+            if known is None or number not in known.rows:
+                part = self._part(manifest, "rows", number=number, replaces=receipt.replaces)
+                self._commit(part, [receipt.outcome])
+                failpoints.reach(failpoints.CHUNK_COMMITTED)
+            self._delivery.tables.note_snapshot(job, receipt.snapshot)
+            self.handover.remove_receipt(job, number)
+            Directory(chunk_staging(self._staging, job, number)).delete_all()
+            return True
+        return False
+
+    def _catch_up(self, manifest: Manifest) -> bool:
+        """Applies the table's changes up to the end of what was captured; there, the table joins the stream.
+
+        1. The changes are applied in rounds of bounded size, each recorded: killed in between, it goes on there.
+        2. The last round is a small one and has the sink's lock, so that the sink's position stands still and the table comes
+           as far. There it joins. A batch that was planned before and left the table out ends at or below what is applied
+           here, or else is made again (``SinkDelivery._refuse_outdated``).
+        """
+        known, captured = self._delivery.tables.under_way(manifest.job), self._state.capture()
+        if manifest.state != "copied" or manifest.to_lsn is None or manifest.from_lsn is None or captured is None:
+            return False
+        if known is None or len(known.rows) < (manifest.chunks or 0) or captured.position < manifest.to_lsn:
+            return False
+        start = known.replayed or manifest.from_lsn
+        end, size = self._end_of_round(manifest.relation.oid, start)
+        if size > _LAST_ROUND_BYTES:
+            self._apply(manifest, start, end, self._delivery.lock)
+            return True
+        with self._delivery.lock:
+            end, size = self._end_of_round(manifest.relation.oid, start)
+            self._apply(manifest, start, end, nullcontext())
+            if end >= max(self._delivery.position or ZERO, manifest.to_lsn):
+                self._delivery.commit_part(self._part(manifest, "end", upto=end), self._staging, [])
+                failpoints.reach(failpoints.IMPORT_ENDED)
+                self.handover.remove(manifest.job)
+        return True
+
+    def _end_of_round(self, oid: int, start: LSN) -> tuple[LSN, int]:
+        """Past ``_ROUND_BYTES`` of the table's changes, before a schema change, or where everything captured ends; and how
+        many bytes that is."""
+        captured = self._state.capture()  # before the listing: everything below its position is in there or not for us
+        contents = self._log.contents()
+        end, size = start, 0
+        for stretch in self._log.after(start) if contents.end is not None and contents.end > start else []:
+            if end > start and (stretch.schema_change or size >= _ROUND_BYTES):
+                return end, size
+            entries = (entry for name in stretch.segments for entry in self._log.open(name).relations)
+            size += sum(entry.bytes for entry in entries if entry.relation.oid == oid)
+            end = stretch.end
+        return max(end, captured.position if captured else ZERO), size
+
+    def _apply(self, manifest: Manifest, start: LSN, end: LSN, lock: AbstractContextManager[Any]) -> None:
+        receipts, staging = self._written(manifest, start, end)
+        with lock:
+            self._delivery.commit_part(self._part(manifest, "changes", upto=end), staging, receipts)
+        failpoints.reach(failpoints.IMPORT_CAUGHT_UP)
+        Directory(staging).delete_all()
+
+    def _snapshot(self, manifest: Manifest) -> str | None:
+        if manifest.relation.key:
+            return None
+        snapshot = self._delivery.tables.snapshot(manifest.job)
+        if snapshot is None:
+            raise LogError(
+                f"The snapshot with which {manifest.relation.qualified_name} was read is not known any more."
+            )
+        return snapshot
+
+    def _written(self, manifest: Manifest, start: LSN, end: LSN) -> tuple[list[Any], str]:
+        """The receipts of the table's changes in between, and where they are staged. One Spark job, or none."""
+        staging = f"{self._staging}/import-{manifest.job}-changes-{str(end).replace('/', '-')}"
+        last = self._log.contents().end or ZERO
+
+        def admit(relation: Relation) -> LSN | None:
+            return start if relation.oid == manifest.relation.oid else None
+
+        if last <= start:
+            return [], staging
+        parallelism = self._spark.sparkContext.defaultParallelism
+        tasks = plan(self._log, start, min(end, last), parallelism, admit)
+        if not tasks:
+            return [], staging
+        batch = Batch(-1, start, end, staging, self._part(manifest, "changes", upto=end))
+        writer = _ChangesWriter(self._sink, self._log.directory.uri, batch, self._snapshot(manifest))
+        written = self._spark.sparkContext.parallelize(tasks, len(tasks)).map(writer).collect()
+        outcomes = [pickle.loads(receipt) for receipt in written]
+        for found in outcomes:
+            if isinstance(found, PenstockError):
+                raise found
+        return outcomes, staging
+
+
+def _trouble(error: PenstockError) -> Trouble:
+    """What was staged, or the log since the import began, may be gone: then it has to begin anew."""
+    if isinstance(error, LogError) or isinstance(error.__cause__, FileNotFoundError):
+        return "lost"
+    return "stop" if policy_for(error).verdict is Verdict.STOP else "retry"
+
+
+@dataclass(frozen=True)
+class _ChangesWriter:
+    """Runs in the executors: one table's changes ▶ ``sink.write`` ▶ a receipt."""
+
+    sink: Sink[Any]
+    log_uri: str
+    batch: Batch
+    snapshot: str | None
+
+    def __call__(self, units: Sequence[WorkUnit]) -> bytes:
+        changes = change_batches(ChangeLog(self.log_uri), units, self.batch.start)
+        return pickle.dumps(outcome(self.sink, self.batch, self._upto_end(changes)))
+
+    def _upto_end(self, changes: Iterator[ChangeBatch]) -> Iterator[ChangeBatch]:
+        for batch in changes:
+            wanted = batch.commit_lsn < np.uint64(self.batch.end)
+            if self.snapshot is not None:
+                wanted &= ~seen_by(self.snapshot, batch.xid)
+            if wanted.all():
+                yield batch
+            elif wanted.any():
+                yield batch.take(np.flatnonzero(wanted))

@@ -1,0 +1,43 @@
+"""Looks through a table's changes in the log for rows that a chunk may have missed, as one Spark job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from penstock.changelog.changes_of_units import change_batches
+from penstock.changelog.log import ChangeLog
+from penstock.changelog.plan import WorkUnit, plan
+from penstock.changes import Relation
+from penstock.imports.moved_rows import keys_to_read_again
+from penstock.lsn import LSN, ZERO
+
+
+def moved_keys(
+    spark: SparkSession, log: ChangeLog, oid: int, start: LSN, end: LSN, only_key_changes: bool
+) -> Sequence[Any]:
+    """The keys that ``keys_to_read_again`` finds in the table's changes after ``start`` and up to ``end``."""
+
+    def admit(relation: Relation) -> LSN | None:
+        return start if relation.oid == oid else None
+
+    last = log.contents().end or ZERO
+    tasks = plan(log, start, min(end, last), spark.sparkContext.defaultParallelism, admit) if last > start else []
+    if not tasks:
+        return []
+    looker = _Looker(log.directory.uri, start, only_key_changes)
+    found = spark.sparkContext.parallelize(tasks, len(tasks)).map(looker).collect()
+    return [keys for keys in found if keys is not None]
+
+
+@dataclass(frozen=True)
+class _Looker:
+    log_uri: str
+    start: LSN
+    only_key_changes: bool
+
+    def __call__(self, units: Sequence[WorkUnit]) -> Any:
+        return keys_to_read_again(change_batches(ChangeLog(self.log_uri), units, self.start), self.only_key_changes)

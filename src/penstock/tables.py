@@ -1,0 +1,129 @@
+"""The life of a pipeline's tables: which are in, which come in, leave, or are copied again. While it runs or not."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.config.model import Config
+from penstock.config.tables import TableSelection
+from penstock.errors import ConfigError
+from penstock.imports import jobs
+from penstock.imports.choices import Choice, choose
+from penstock.imports.jobs import NewJob
+from penstock.imports.manager import Manager
+from penstock.postgres import migrations, subscription
+from penstock.postgres.connection import Connection
+from penstock.postgres.locks import subscription_lock
+from penstock.postgres.publication import PublishedTable, Reconciliation
+from penstock.postgres.subscription import PATIENCE
+from penstock.postgres.tables import survey
+from penstock.sinks.contract import Sink
+from penstock.state import PipelineState
+from penstock.status import tables_of
+from penstock.table_status import TableStatus
+
+
+class Tables:
+    """Over one connection to the source. ``add`` and the like return what happened, in sentences."""
+
+    def __init__(
+        self, connection: Connection, config: Config, sinks: Sequence[Sink[Any]], state: PipelineState
+    ) -> None:
+        self._connection, self._config, self._sinks, self._state = connection, config, sinks, state
+        self._manager = Manager(connection, config, sinks, state)
+
+    def keep_in_step(self) -> Reconciliation | None:
+        return self._manager.keep_in_step()
+
+    def listing(self) -> list[TableStatus]:
+        found = subscription.find(self._connection, self._config.name, self._config.source.publications)
+        return tables_of(self._connection, self._config, found)
+
+    def find(self, names: Sequence[str]) -> list[PublishedTable]:
+        """The published tables of these names; ConfigError if there is none of a name."""
+        published = {table.qualified_name: table for table in self._manager.published()}
+        return [published[_known(name, published, "the subscription")] for name in names]
+
+    def add(self, names: Sequence[str]) -> list[str]:
+        self._require_own_publication("add tables to")
+        found = survey(self._connection, TableSelection(include=("*.*",)))
+        published = {table.qualified_name for table in self._manager.published()}
+        tables = {table.qualified_name: table for table in found.tables}
+        reasons = {left.qualified_name: left.reason for left in found.left_out}
+        wanted = [_known(name, {**tables, **reasons}, "the source") for name in names]
+        for name in wanted:
+            if name in reasons and name not in tables:
+                raise ConfigError(f"{name} cannot be captured: it is {reasons[name]}.", "Leave it out.")
+        for name in wanted:
+            self._choose(tables[name].schema, tables[name].table, "add")
+        self.keep_in_step()
+        then = "its import is in the queue" if self._config.source.copies else "its changes from now on are captured"
+        return [
+            f"{name} is in the subscription already."
+            if name in published
+            else f"{name} is in the subscription: {then}."
+            for name in wanted
+        ]
+
+    def remove(self, names: Sequence[str]) -> list[str]:
+        self._require_own_publication("remove tables from")
+        tables = self.find(names)
+        for table in tables:
+            self._choose(table.schema, table.table, "remove")
+        self.keep_in_step()
+        sinks = ", ".join(f'"{sink.settings.name}"' for sink in self._sinks)
+        return [
+            f"{table.qualified_name} left the subscription: changes committed until now are still delivered, later ones are "
+            f"not captured. What {sinks} hold of it stays there; delete it there if it is not wanted."
+            for table in tables
+        ]
+
+    def resync(self, names: Sequence[str], sinks: Sequence[str]) -> list[str]:
+        if not self._config.source.copies:
+            raise ConfigError(
+                "source.mode is stream, which never copies a table.", "Set source.mode to copy_and_stream first."
+            )
+        tables = self.find(names)
+        wanted = [sink for sink in self._sinks if not sinks or sink.settings.name in sinks]
+        with subscription_lock(self._connection, self._config.name, PATIENCE):
+            for sink in wanted:
+                if not sink.swaps_tables:
+                    self._manager.hold(sink.settings.name, {table.oid for table in tables})
+            jobs.create_jobs(
+                self._connection,
+                self._config.name,
+                [
+                    NewJob(sink.settings.name, table.oid, table.schema, table.table, again=True)
+                    for sink in wanted
+                    for table in tables
+                ],
+            )
+        names_of_sinks = ", ".join(f'"{sink.settings.name}"' for sink in wanted)
+        return [f"{table.qualified_name} will be copied again to {names_of_sinks}." for table in tables]
+
+    def _choose(self, schema: str, table: str, choice: Choice) -> None:
+        migrations.migrate(self._connection)
+        choose(self._connection, self._config.name, schema, table, choice)
+
+    def _require_own_publication(self, what: str) -> None:
+        if self._config.source.publications:
+            raise ConfigError(
+                f"source.publication names publications of yours; Penstock does not {what} them.",
+                "Use ALTER PUBLICATION … ADD TABLE or DROP TABLE; a running pipeline follows.",
+            )
+        if subscription.find(self._connection, self._config.name) is None:
+            raise ConfigError(
+                f'The subscription "{self._config.name}" does not exist on the source.', "Run `penstock init` first."
+            )
+
+
+def _known(name: str, known: dict[str, Any], where: str) -> str:
+    """``orders`` is public.orders; any other name is as Postgres has it, with its schema."""
+    for candidate in (name, f"public.{name}"):
+        if candidate in known:
+            return candidate
+    near = difflib.get_close_matches(name if "." in name else f"public.{name}", known, 1)
+    hint = f"Did you mean {near[0]}?" if near else "`penstock tables FILE list` shows those of the subscription."
+    raise ConfigError(f"There is no table {name} in {where}.", hint)
