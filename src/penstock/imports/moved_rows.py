@@ -1,0 +1,101 @@
+"""Rows that no chunk may have seen whole: they moved between two chunks, by an update that did not bring all of them.
+
+A row that an update puts on another page, or gives another key, may be missed by every chunk. The update is replayed, so
+the row comes; except for a TOASTed value that the update did not touch, which Postgres does not send. Such rows are read
+again by their keys. A row whose key changed while they were read is looked for once more, until there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.changes import OLD_FULL, OLD_NONE, UPDATE, Bools, ChangeBatch, Relation
+from penstock.imports.plan import Chunk
+from penstock.net import codes
+
+Keys: TypeAlias = list[pa.Array]  # distinct; one array of text per column of the key
+
+KEYS_PER_CHUNK = 5000
+
+_TIDY_EVERY = 100_000  # keys that are gathered before those that are there twice go
+
+# Types of fixed width: never TOASTed. All others may be, however short they are declared: what counts is the whole row.
+_FIXED_WIDTH = frozenset(
+    {
+        "bool", "int2", "int4", "int8", "oid", "float4", "float8", "money", "date", "time", "timetz", "timestamp",
+        "timestamptz", "interval", "uuid", "enum", "char", "name", "xid", "xid8", "cid", "tid", "pg_lsn", "macaddr",
+        "macaddr8", "point", "lseg", "line", "box", "circle", "regclass", "regproc", "regprocedure", "regoper",
+        "regoperator", "regtype", "regrole", "regnamespace", "regconfig", "regdictionary", "regcollation",
+    }
+)  # fmt: skip
+
+
+def may_lack_values(relation: Relation) -> bool:
+    """Whether an update of the table may come without a value that it has. Key columns always come."""
+    if relation.identity == "f":
+        return False
+    return any(column.base not in _FIXED_WIDTH and column.name not in relation.key for column in relation.columns)
+
+
+def keys_to_read_again(changes: Iterator[ChangeBatch], only_key_changes: bool = False) -> Keys | None:
+    """The keys, after the update, of rows that came without a value; None if there are none.
+
+    ``only_key_changes``: only those that have another key since. For a second look: the rest has been read by its key.
+    """
+    found: list[Keys] = []
+    count = 0
+    for batch in changes:
+        lacking = _lacks_a_value(batch)
+        if only_key_changes:
+            lacking &= _changes_key(batch)
+        rows = pa.array(np.flatnonzero(lacking))
+        if len(rows) == 0:
+            continue
+        found.append([batch.new[index].take(rows) for index in batch.relation.key_indexes])
+        count += len(rows)
+        if count >= _TIDY_EVERY:
+            found = [distinct(found)]
+            count = 0
+    return distinct(found) if found else None
+
+
+def distinct(found: Sequence[Keys]) -> Keys:
+    """All of these keys, each once, in the order in which they came."""
+    columns = [pa.concat_arrays(pieces) for pieces in zip(*found, strict=True)]
+    _, first = np.unique(codes(columns), return_index=True)
+    rows = pa.array(np.sort(first))
+    return [column.take(rows) for column in columns]
+
+
+def row_chunks(found: Sequence[Keys], first_number: int, keys_per_chunk: int = KEYS_PER_CHUNK) -> list[Chunk]:
+    """Chunks that read the rows with these keys, numbered from ``first_number`` on."""
+    if not found:
+        return []
+    keys = list(zip(*(column.to_pylist() for column in distinct(found)), strict=True))
+    starts = range(0, len(keys), keys_per_chunk)
+    return [
+        Chunk(number, "rows", keys=tuple(keys[start : start + keys_per_chunk]))
+        for number, start in enumerate(starts, first_number)
+    ]
+
+
+def _lacks_a_value(batch: ChangeBatch) -> Bools:
+    lacking: Bools = np.zeros(len(batch), np.bool_)
+    for mask in batch.unchanged.values():
+        lacking |= mask
+    lacking &= (batch.op == UPDATE) & (batch.old_kind != OLD_FULL)
+    return lacking
+
+
+def _changes_key(batch: ChangeBatch) -> Bools:
+    differs: Bools = np.zeros(len(batch), np.bool_)
+    for index in batch.relation.key_indexes:
+        unequal = pc.fill_null(pc.not_equal(batch.old[index], batch.new[index]), True)
+        differs |= unequal.to_numpy(zero_copy_only=False)
+    differs &= batch.old_kind != OLD_NONE
+    return differs
