@@ -22,6 +22,7 @@ from typing import Any
 from penstock.capture import Capture
 from penstock.config.load import load_config
 from penstock.config.model import Config
+from penstock.config.tables import Selection
 from penstock.error_policy import Verdict, policy_for
 from penstock.errors import ConfigError, PenstockError, SinkUnavailable, SourceRefused
 from penstock.imports.copying import CopierTask
@@ -243,8 +244,17 @@ class Pipeline:
         """Everything that would fail, of the source and of the sinks. Changes nothing."""
         self.state.require_owner(self.config.name)
         source = self.config.source
-        findings = check_source(self._url, self.config.name, source.tables, source.publications)
+        copying = source.copying if source.copies else None
+        findings = check_source(self._url, self.config.name, self._chosen(), source.publications, copying)
         return [*findings, *(self._check_sink(sink) for sink in self.sinks()), _check_java()]
+
+    def _chosen(self) -> Selection:
+        """The tables that are wanted. If the source cannot be asked, the config's alone: ``check`` finds out why."""
+        try:
+            with connect(self._url) as connection:
+                return chosen_tables(connection, self.config)
+        except PenstockError:
+            return self.config.source.tables
 
     @staticmethod
     def _check_sink(sink: Sink[Any]) -> Finding:

@@ -12,7 +12,7 @@ Where a sink stands and how far it is behind:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from penstock.changelog.log import ChangeLog, LogContents
@@ -20,12 +20,13 @@ from penstock.config.model import Config
 from penstock.errors import LogError, SourceError
 from penstock.lsn import LSN
 from penstock.postgres import catalog, subscription
-from penstock.postgres.connection import Connection, connect, translated_errors
-from penstock.postgres.subscription import slot_state
-from penstock.postgres.tables import OWN_SCHEMA
+from penstock.postgres.connection import Connection, connect
+from penstock.postgres.publication import published_tables
+from penstock.postgres.subscription import Subscription, slot_state
 from penstock.state import CaptureState, PipelineState, SinkState, now
+from penstock.table_status import TableStatus, all_streaming, import_statuses, read_copying
 
-_STILL_FAST = 10.0  # seconds for which the speed of the last batch is worth telling
+_STILL_FAST = 10.0  # seconds for which the speed of the last batch, or of a copy, is worth telling
 _SILENCE = 4  # heartbeats without a word from a sink whose lock we cannot see
 
 
@@ -63,17 +64,6 @@ class SinkStatus:
 
 
 @dataclass(frozen=True)
-class TableStatus:
-    schema: str
-    table: str
-    sink: str
-    state: str
-    rows_copied: int | None = None
-    rows_estimated: int | None = None
-    error: str | None = None
-
-
-@dataclass(frozen=True)
 class Status:
     name: str
     healthy: bool
@@ -91,16 +81,43 @@ def status(config: Config, ask_source: bool = True) -> Status:
     state = PipelineState(config.state_dir)
     state.require_owner(config.name)
     captured = state.capture()
-    source, tables = _source(config, state, captured) if ask_source else (_unasked(state, captured), [])
+    source, asked = _source(config, state, captured) if ask_source else (_unasked(state, captured), None)
+    tables = _tables(config, state, asked)
     log, contents = _log(state, captured)
     behind = _Behind(ChangeLog(state.log_uri), contents, captured, source.current_lsn)
     sinks = [_sink(config, state, settings.name, settings.type, behind) for settings in config.sinks]
-    return Status(
-        config.name,
-        source.error is None and log.error is None and all(sink.state not in ("failed", "retrying") for sink in sinks),
-        source, log, sinks,
-        [TableStatus(*table, sink=sink.name, state="streaming") for table in tables for sink in sinks],
-    )  # fmt: skip
+    healthy = (
+        source.error is None
+        and log.error is None
+        and all(sink.state not in ("failed", "retrying") for sink in sinks)
+        and all(table.state != "failed" for table in tables)
+    )
+    return Status(config.name, healthy, source, log, sinks, tables)
+
+
+def tables_of(connection: Connection, config: Config, found: Subscription | None) -> list[TableStatus]:
+    """Where each table of the subscription stands with each sink, by what the source knows."""
+    if found is None:
+        return []
+    published = published_tables(connection, found.publications)
+    sinks = [sink.name for sink in config.sinks]
+    if config.source.copies:
+        return import_statuses(connection, config.name, published, sinks)
+    return all_streaming(published, sinks)
+
+
+def _tables(config: Config, state: PipelineState, asked: list[TableStatus] | None) -> list[TableStatus]:
+    """``asked``: what the source said; None if it was not asked or did not answer."""
+    if not config.source.copies:
+        return asked or []
+    if asked is not None:
+        return asked
+    copying = read_copying(state.parts)
+    sinks = {sink.name for sink in config.sinks}
+    known = [table for table in copying.tables if table.sink in sinks]
+    if now() - copying.updated_at < _STILL_FAST:
+        return known
+    return [replace(table, rows_per_second=None, seconds_left=None) for table in known]
 
 
 def _unasked(state: PipelineState, captured: CaptureState | None) -> SourceStatus:
@@ -113,22 +130,22 @@ def _unasked(state: PipelineState, captured: CaptureState | None) -> SourceStatu
 
 def _source(
     config: Config, state: PipelineState, captured: CaptureState | None
-) -> tuple[SourceStatus, list[tuple[str, str]]]:
+) -> tuple[SourceStatus, list[TableStatus] | None]:
     known = state.source()
     slot = known.slot if known else None
     try:
         with connect(config.source.url.get_secret_value()) as connection:
             return _ask(connection, config, slot, captured)
     except SourceError as error:
-        return SourceStatus(slot, error=str(error)), []
+        return SourceStatus(slot, error=str(error)), None
 
 
 def _ask(
     connection: Connection, config: Config, known_slot: str | None, captured: CaptureState | None
-) -> tuple[SourceStatus, list[tuple[str, str]]]:
+) -> tuple[SourceStatus, list[TableStatus] | None]:
     found = subscription.find(connection, config.name, config.source.publications)
     slot = slot_state(connection, found.slot) if found else None
-    tables = _published(connection, found.publications) if found else []
+    tables = tables_of(connection, config, found)
     if found is None or slot is None:
         missing = f'The replication slot "{found.slot}"' if found else f'The subscription "{config.name}"'
         absent = f"{missing} does not exist on the source."
@@ -142,16 +159,6 @@ def _ask(
     return SourceStatus(
         slot.slot, slot.confirmed_flush_lsn, slot.current_lsn, slot.retained_bytes, slot.wal_status, slot.active, error
     ), tables
-
-
-def _published(connection: Connection, publications: Sequence[str]) -> list[tuple[str, str]]:
-    with translated_errors("Reading the tables of the publications"):
-        rows = connection.execute(
-            "select distinct schemaname, tablename from pg_publication_tables where pubname = any(%s) "
-            "and schemaname <> %s order by 1, 2",
-            [list(publications), OWN_SCHEMA],
-        ).fetchall()
-    return [(schema, table) for schema, table in rows]
 
 
 def _log(state: PipelineState, captured: CaptureState | None) -> tuple[LogStatus, LogContents]:

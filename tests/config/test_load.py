@@ -26,12 +26,12 @@ state_dir: s3://bucket/penstock
 source:
   type: postgres
   url: ${SHOP_URL}
-  mode: stream
+  mode: copy_and_stream
   tables:
     include: ["public.*", users]
     exclude: ["public.audit_*"]
   publication: my_pub
-  copy: {workers: 8, chunk_bytes: 16MiB}
+  copy: {workers: 8, chunk_bytes: 16MiB, max_connections: 3, rows_per_second: 50000}
   heartbeat: 1m
 log: {acknowledge: log, linger: 50ms, segment_bytes: 1MiB, retention: 2d, max_bytes: 5GB}
 rules: []
@@ -55,7 +55,10 @@ def test_the_smallest_config_has_the_documented_defaults(tmp_path: Path) -> None
     assert (config.source.type, config.source.mode, config.source.heartbeat) == ("postgres", "stream", 30.0)
     assert (config.source.tables.include, config.source.tables.exclude) == (("public.*",), ())
     assert config.source.publications == ()
-    assert (config.source.copying.workers, config.source.copying.chunk_bytes) == (4, 64 << 20)
+    assert config.source.copies is False
+    assert config.source.copying.model_dump() == {
+        "workers": 4, "chunk_bytes": 64 << 20, "max_connections": None, "rows_per_second": None,
+    }  # fmt: skip
     assert config.log.model_dump() == {
         "acknowledge": "sinks", "linger": 0.1, "segment_bytes": 32 << 20, "retention": 0.0, "max_bytes": 20 << 30,
     }  # fmt: skip
@@ -73,7 +76,10 @@ def test_the_largest_config_arrives_whole(tmp_path: Path) -> None:
     assert config.source.url.get_secret_value() == "postgresql://ada:pw@db/shop"
     assert config.source.tables.include == ("public.*", "public.users")
     assert config.source.publications == ("my_pub",)
-    assert (config.source.copying.workers, config.source.copying.chunk_bytes) == (8, 16 << 20)
+    assert (config.source.mode, config.source.copies) == ("copy_and_stream", True)
+    assert config.source.copying.model_dump() == {
+        "workers": 8, "chunk_bytes": 16 << 20, "max_connections": 3, "rows_per_second": 50000,
+    }  # fmt: skip
     assert (config.source.heartbeat, config.log.retention, config.log.max_bytes) == (60, 172800, 5_000_000_000)
     lake, out = config.sinks
     assert isinstance(lake, ShelfSettings)
@@ -83,6 +89,13 @@ def test_the_largest_config_arrives_whole(tmp_path: Path) -> None:
     }  # fmt: skip
     assert config.api is not None
     assert config.api.listen == "127.0.0.1:8686"
+
+
+@pytest.mark.parametrize(("limit", "connections"), [("", 4), (", max_connections: 2", 2), (", max_connections: 9", 4)])
+def test_workers_share_the_connections_that_imports_may_have(tmp_path: Path, limit: str, connections: int) -> None:
+    text = SMALLEST.replace('shop"}', f'shop", mode: copy, copy: {{workers: 4{limit}}}}}')
+    source = load(tmp_path, text).source
+    assert (source.copies, source.copying.connections) == (True, connections)
 
 
 def test_relative_paths_start_at_the_files_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

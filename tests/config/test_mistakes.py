@@ -79,6 +79,12 @@ def config_with(path: str, value: Any) -> str:
         ("source/tables/include", ["a", 3], "source.tables.include[1]: expected text; write it in quotes"),
         ("source/copy/workers", "many", "source.copy.workers: expected a whole number; write it like 4"),
         ("source/copy/workers", 0, "source.copy.workers: is too small; use 1 or more"),
+        ("source/copy/chunk_bytes", 0, "source.copy.chunk_bytes: is too small; use 1 or more"),
+        ("source/copy/max_connections", 0, "source.copy.max_connections: is too small; use 1 or more"),
+        ("source/copy/rows_per_second", 0, "source.copy.rows_per_second: is too small; use 1 or more"),
+        ("source/copy/rows_per_second", "1k", "source.copy.rows_per_second: expected a whole number; write it like 4"),
+        ("source/copy/rows_per_secnd", 1,
+         'source.copy.rows_per_secnd: unknown key "rows_per_secnd"; did you mean "rows_per_second"?'),
         ("spark/conf", {"a": ["b"]}, "spark.conf.a: expected text; write it in quotes"),
         ("state_dir", "", "state_dir: is too short; write at least 1 characters"),
         # words
@@ -117,10 +123,6 @@ def config_with(path: str, value: Any) -> str:
         ("sinks/0/type", 3, "sinks[0].type: expected text; write it in quotes"),
         ("sinks/0/label", "x", "sinks[0].label: the label x is not wanted"),
         # what is to come
-        ("source/mode", "copy", "source.mode: mode: copy needs imports, which are not in this version yet; use mode: "
-         "stream"),
-        ("source/mode", "copy_and_stream", "source.mode: mode: copy_and_stream needs imports, which are not in this "
-         "version yet; use mode: stream"),
         ("source/type", "kafka", "source.type: sources of type kafka are not in this version yet; use type: postgres"),
         ("rules", [{"tables": ["a"]}], "rules: rules are not in this version yet; remove them"),
         ("sinks/0/on_error", "dead_letter",
@@ -172,7 +174,7 @@ def test_a_file_that_is_not_there_or_not_a_file_gives_one_line(tmp_path: Path) -
 def test_all_mistakes_are_reported_at_once_and_each_once(tmp_path: Path) -> None:
     text = f"""
 name: shop
-source: {{url: "${{SHOP_URL}}", mode: copy}}
+source: {{url: "${{SHOP_URL}}", mode: copied}}
 log: {{linger: 3, lingre: 3s}}
 sinks:
   - {{name: a, type: "{SHELF}", on_error: dead_letter}}
@@ -180,7 +182,7 @@ sinks:
 """
     assert mistakes_in(tmp_path, text) == [
         "source.url: variable SHOP_URL is not set; set it or write ${SHOP_URL:-default}",
-        "source.mode: mode: copy needs imports, which are not in this version yet; use mode: stream",
+        "source.mode: unknown word; use 'stream', 'copy' or 'copy_and_stream'",
         f"log.linger: a duration needs a unit; {DURATION_HINT}",
         'log.lingre: unknown key "lingre"; did you mean "linger"?',
         "sinks[0].on_error: dead letters are not in this version yet; use on_error: stop",

@@ -4,8 +4,9 @@ import psycopg
 import pytest
 
 from penstock.config.tables import TableSelection
-from penstock.postgres.connection import Connection
-from penstock.postgres.tables import Survey, Table, survey, tables_matching
+from penstock.errors import ConfigError
+from penstock.postgres.connection import Connection, connect
+from penstock.postgres.tables import Survey, Table, named_tables, survey, tables_matching
 
 ODD_NAMES = [
     "Capital", "with space", "dot.ted", 'quo"te', "apos'trophe", "select", "🐘", "drop table; --", "100%",
@@ -57,8 +58,44 @@ def test_only_what_the_wal_carries_is_taken_and_the_rest_is_explained(connection
     assert [t.qualified_name for t in found.tables] == ["public.plain"]
     assert {left.qualified_name: left.reason.split(":")[0] for left in found.left_out} == {
         "public.fast": "unlogged", "public.looked": "a view", "public.kept": "a materialized view",
-        "public.away": "a foreign table",
+        "public.away": "a foreign table", "pg_temp.gone": "temporary",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("definition", "reason"),
+    [
+        ("create view public.t as select 1 as id", "a view: include the tables that it reads"),
+        ("create materialized view public.t as select 1 as id",
+         "a materialized view: include the tables that it reads"),
+        ("create foreign data wrapper nowhere; create server far foreign data wrapper nowhere;"
+         "create foreign table public.t (id int) server far",
+         "a foreign table: its changes happen on another server"),
+        ("create unlogged table public.t (id int primary key)", "unlogged: its changes are not in the WAL"),
+        ("create temp table t (id int primary key)", "temporary: its changes are not in the WAL"),
+        ("create schema away; create table away.root (id int primary key) partition by list (id);"
+         "create table public.t partition of away.root for values in (1)",
+         "a partition of away.root: include that table instead"),
+    ],
+)  # fmt: skip
+def test_under_public_each_kind_that_cannot_be_taken_is_listed(
+    connection: Connection, definition: str, reason: str
+) -> None:
+    connection.execute(definition.encode())
+    found = survey(connection, TableSelection(include=("public.*",)))
+    assert found.tables == ()
+    assert [(left.table, left.reason) for left in found.left_out] == [("t", reason)]
+
+
+def test_temporary_tables_are_seen_in_all_sessions_and_told_once(database: str, connection: Connection) -> None:
+    with connect(database) as other:
+        for session in (connection, other):
+            session.execute(
+                "create temp table basket (id int); create temp table parts (id int) partition by list (id)"
+            )
+            session.execute("create temp table part partition of parts for values in (1)")
+        found = survey(connection, TableSelection(exclude=("public.part",)))
+    assert [left.qualified_name for left in found.left_out] == ["pg_temp.basket", "pg_temp.parts"]
 
 
 def test_what_nobody_asked_for_is_not_mentioned(connection: Connection) -> None:
@@ -156,3 +193,68 @@ def test_a_virtual_column_spoils_full_identity_but_a_stored_one_does_not(connect
 def test_a_generated_key_is_usable_only_where_it_is_sent(connection: Connection, usable: bool) -> None:
     connection.execute("create table public.t (a int, b int generated always as (a + 1) stored primary key)")
     assert the_table(connection, "t").has_usable_identity == usable
+
+
+@pytest.mark.parametrize(
+    ("definition", "has_key"),
+    [
+        ("create table public.t (a int primary key)", True),
+        ("create table public.t (a int)", False),
+        ("create table public.t (a int primary key deferrable)", False),
+        ("create table public.t (a int primary key); alter table public.t replica identity full", True),
+        ("create table public.t (a int primary key deferrable); alter table public.t replica identity full", False),
+        ("create table public.t (a int); alter table public.t replica identity full", False),
+        ("create table public.t (a int primary key); alter table public.t replica identity nothing", False),
+    ],
+)
+def test_a_key_is_what_tells_rows_apart_when_their_changes_arrive(
+    connection: Connection, definition: str, has_key: bool
+) -> None:
+    connection.execute(definition.encode())
+    assert the_table(connection, "t").has_key is has_key
+
+
+def test_names_are_taken_as_postgres_has_them(connection: Connection) -> None:
+    connection.execute(
+        'create schema sales; create schema "sales.old"; create table public.orders (id int);'
+        'create table sales.orders (id int); create table "sales.old".orders (id int); create table public."Orders" (id int);'
+        'create table public."dot.ted" (id int)'
+    )
+    meant = {
+        "orders": ("public", "orders"), "public.orders": ("public", "orders"), "sales.orders": ("sales", "orders"),
+        "sales.old.orders": ("sales.old", "orders"), "Orders": ("public", "Orders"),
+        "public.Orders": ("public", "Orders"), "public.dot.ted": ("public", "dot.ted"), "dot.ted": ("public", "dot.ted"),
+    }  # fmt: skip
+    for name, place in meant.items():
+        assert [(table.schema, table.table) for table in named_tables(connection, [name])] == [place]
+    assert len(named_tables(connection, ["orders", "sales.orders", "orders"])) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "advice"),
+    [
+        ("ordrs", 'The source has no table "public.ordrs".', 'Did you mean "public.orders"?'),
+        ("ORDERS", 'The source has no table "public.ORDERS".', 'Did you mean "public.orders"?'),
+        ("sales.orders", 'The source has no table "sales.orders".', 'Did you mean "public.orders"?'),
+        ("zzz", 'The source has no table "public.zzz".', "without quotes; capitals count"),
+        ("elsewhere.zzz", 'The source has no table "elsewhere.zzz".', "Write it as Postgres has it: schema.table"),
+        ("", 'The source has no table "public.".', "Write it as Postgres has it"),
+        ("penstock.jobs", 'The source has no table "penstock.jobs".', "Write it"),
+        ("looked", "public.looked cannot be captured. It is a view: include the tables that it reads.", None),
+        ("one", "public.one cannot be captured. It is a partition of public.root: include that table instead.", None),
+        ("fast", "public.fast cannot be captured. It is unlogged: its changes are not in the WAL.", None),
+    ],
+)
+def test_a_name_that_means_no_table_is_a_mistake(
+    connection: Connection, name: str, message: str, advice: str | None
+) -> None:
+    connection.execute(
+        "create table public.orders (id int); create view public.looked as select 1 as id;"
+        "create unlogged table public.fast (id int); create table public.root (id int) partition by list (id);"
+        "create table public.one partition of public.root for values in (1);"
+        "create schema penstock; create table penstock.jobs (id int)"
+    )
+    with pytest.raises(ConfigError) as refused:
+        named_tables(connection, ["orders", name])
+    assert refused.value.message == message
+    assert advice is None or advice in (refused.value.advice or "")

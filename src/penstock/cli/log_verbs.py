@@ -17,7 +17,8 @@ from rich.text import Text
 
 from penstock.changelog.log import ChangeLog
 from penstock.cli.invocation import ConfigFile, invocation
-from penstock.cli.status_table import size, to_stdout
+from penstock.cli.status_table import to_stdout
+from penstock.cli.tables_view import size
 from penstock.config.tables import TableSelection
 from penstock.errors import ConfigError
 from penstock.lsn import LSN, ZERO

@@ -1,4 +1,4 @@
-"""The verbs that do something: init, destroy, run, capture, deliver. Each is a method of ``Pipeline``."""
+"""The verbs that do something: init, destroy, run, capture, deliver, copy. Each is a method of ``Pipeline``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import typer
 
 from penstock.cli.invocation import ConfigFile, LogFormat, SinkNames, invocation
 from penstock.cli.signals import stop_on_signals
-from penstock.cli.watching import watched
+from penstock.cli.watching import watched, watched_copy
 from penstock.pipeline import Pipeline
 
 logger = logging.getLogger(__name__)
 
 
 def init(context: typer.Context, file: ConfigFile) -> None:
-    """Create the publication and the replication slot on the source. Doing it again changes nothing."""
+    """Create what Penstock needs on the source: publication, slot, its own schema. Doing it again changes nothing."""
     with stop_on_signals():
         made = invocation(context).pipeline(file).init()
     if made.consistent_point is None:
@@ -46,8 +46,11 @@ def run(
         bool, typer.Option("--once", help="End when every sink holds all that was committed before the start.")
     ] = False,
     sink: SinkNames = None,
+    no_copy: Annotated[
+        bool, typer.Option("--no-copy", help="Leave imports to `penstock copy`, which may run on another machine.")
+    ] = False,
 ) -> None:
-    """Capture and deliver, until stopped."""
+    """Capture, copy and deliver, until stopped."""
     call, names = invocation(context), sink or []
     pipeline = call.pipeline(file, long_running=True)
     pipeline.sinks(names)
@@ -58,7 +61,7 @@ def run(
         stop.heeded()
         before = _delivered(pipeline)
         with watched(pipeline, names, as_lines=call.log_format is LogFormat.json):
-            pipeline.run(once, names, stop)
+            pipeline.run(once, names, stop, copy=not no_copy)
     _say_what_was_delivered(pipeline, names, before)
     logger.info("Stopped." if stop.is_set() else "Done.")
 
@@ -88,6 +91,24 @@ def deliver(
         with watched(pipeline, names, as_lines=call.log_format is LogFormat.json):
             pipeline.run_delivery(once, names, stop)
     _say_what_was_delivered(pipeline, names, before)
+    logger.info("Stopped." if stop.is_set() else "Done.")
+
+
+def copy(
+    context: typer.Context,
+    file: ConfigFile,
+    table: Annotated[
+        list[str] | None,
+        typer.Option("--table", metavar="TABLE", help="Only this table. May be given more than once."),
+    ] = None,
+) -> None:
+    """Copy alone: imports the tables that are not complete yet, then ends."""
+    call = invocation(context)
+    pipeline = call.pipeline(file, long_running=True)
+    with stop_on_signals() as stop:
+        stop.heeded()
+        with watched_copy(pipeline, as_lines=call.log_format is LogFormat.json):
+            pipeline.copy(table or [], stop)
     logger.info("Stopped." if stop.is_set() else "Done.")
 
 

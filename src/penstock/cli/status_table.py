@@ -9,7 +9,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from penstock.status import LogStatus, SinkStatus, SourceStatus, Status, TableStatus
+from penstock.cli.tables_view import size, summary, tables_table
+from penstock.status import LogStatus, SinkStatus, SourceStatus, Status
 
 _COLOURS = {"running": "green", "starting": "yellow", "retrying": "yellow", "failed": "red"}
 _WIDE = 200
@@ -24,7 +25,9 @@ def show_status(status: Status, console: Console) -> None:
     console.print(Text.assemble((status.name, "bold"), "  ", _verdict(status)))
     console.print(Group(source_line(status.source), log_line(status.log), sinks_table(status.sinks)))
     if status.tables:
-        console.print(_tables_line(status.tables))
+        console.print(summary(status.tables))
+    if unfinished := [table for table in status.tables if table.state not in ("streaming", "removed")]:
+        console.print(tables_table(unfinished))
 
 
 def _verdict(status: Status) -> tuple[str, str]:
@@ -66,19 +69,5 @@ def sinks_table(sinks: Sequence[SinkStatus]) -> Table:
     return table
 
 
-def _tables_line(tables: Sequence[TableStatus]) -> Text:
-    names = sorted({f"{table.schema}.{table.table}" for table in tables})
-    return Text(f"tables  {len(names)} streaming: {', '.join(names[:10])}{', …' if len(names) > 10 else ''}")
-
-
 def _with_error(line: Text, error: str | None) -> Text:
     return Text.assemble(line, "\n        ", (error, "red")) if error else line
-
-
-def size(count: float) -> str:
-    """1536 is ``1.5 KiB``."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"

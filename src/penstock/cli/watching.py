@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console, Group, RenderableType
@@ -17,11 +17,13 @@ from rich.live import Live
 from rich.text import Text
 
 from penstock.cli.status_table import log_line, sinks_table, source_line
+from penstock.cli.tables_view import MOST_BARS, progress_bars, progress_line
 from penstock.config.model import Config
 from penstock.errors import PenstockError
 from penstock.pipeline import Pipeline
 from penstock.status import SinkStatus, Status, status
 from penstock.supervision import repeated
+from penstock.table_status import TableStatus
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +39,18 @@ def watched(pipeline: Pipeline, names: Sequence[str], as_lines: bool = False) ->
         with repeated(lines.say_what_moved, LINE_SECONDS, "progress"):
             yield
     else:
-        with _view(pipeline.config, names):
+        with _view(lambda: render(pipeline.config, names)):
+            yield
+
+
+@contextmanager
+def watched_copy(pipeline: Pipeline, as_lines: bool = False) -> Iterator[None]:
+    """Shows how imports get on, and nothing else."""
+    if as_lines or not sys.stderr.isatty():
+        with repeated(Lines(pipeline.config).say_what_was_copied, LINE_SECONDS, "progress"):
+            yield
+    else:
+        with _view(lambda: render_copy(pipeline.config)):
             yield
 
 
@@ -52,17 +65,44 @@ def _sinks(found: Status, names: Sequence[str]) -> list[SinkStatus]:
     return [sink for sink in found.sinks if not names or sink.name in names]
 
 
+def _tables(found: Status, names: Sequence[str]) -> list[TableStatus]:
+    return [table for table in found.tables if not names or table.sink in names]
+
+
 class Lines:
-    def __init__(self, config: Config, names: Sequence[str]) -> None:
+    def __init__(self, config: Config, names: Sequence[str] = ()) -> None:
         self._config, self._names = config, names
-        self._changes = {sink.name: sink.changes_total for sink in _sinks(status(config, ask_source=False), names)}
+        found = status(config, ask_source=False)
+        self._changes = {sink.name: sink.changes_total for sink in _sinks(found, names)}
+        self._copied = _copied(found, names)
 
     def say_what_moved(self) -> None:
+        if (found := self._look()) is not None:
+            self._say_sinks(found)
+            self._say_tables(found)
+
+    def say_what_was_copied(self) -> None:
+        if (found := self._look()) is not None:
+            self._say_tables(found)
+
+    def _look(self) -> Status | None:
         try:
-            found = status(self._config, ask_source=False)
+            return status(self._config, ask_source=False)
         except PenstockError as error:
             logger.debug("While looking at the state: %s", error)
-            return
+            return None
+
+    def _say_tables(self, found: Status) -> None:
+        """Those that are being copied and have moved: a line for each of the first few, and how many others there are."""
+        before, self._copied = self._copied, _copied(found, self._names)
+        moved = [table for table, rows in self._copied.items() if rows != before.get(table)]
+        tables = {_place(table): table for table in found.tables}
+        for place in moved[:MOST_BARS]:
+            logger.info("%s.", progress_line(tables[place]))
+        if len(moved) > MOST_BARS:
+            logger.info("And %d more tables are being copied.", len(moved) - MOST_BARS)
+
+    def _say_sinks(self, found: Status) -> None:
         for sink in _sinks(found, self._names):
             moved = sink.changes_total - self._changes[sink.name]
             if moved > 0:
@@ -71,11 +111,20 @@ class Lines:
             self._changes[sink.name] = sink.changes_total
 
 
+def _copied(found: Status, names: Sequence[str]) -> dict[tuple[str, str, str], int]:
+    """The rows so far of each table that is being copied."""
+    return {_place(t): t.rows_copied or 0 for t in _tables(found, names) if t.state == "copying"}
+
+
+def _place(table: TableStatus) -> tuple[str, str, str]:
+    return table.schema, table.table, table.sink
+
+
 @contextmanager
-def _view(config: Config, names: Sequence[str]) -> Iterator[None]:
+def _view(draw: Callable[[], RenderableType]) -> Iterator[None]:
     with _terminal_behind_a_pipe() as terminal:
         view = Live(
-            get_renderable=lambda: render(config, names),
+            get_renderable=draw,
             console=terminal,
             refresh_per_second=_REFRESHES_PER_SECOND,
             redirect_stdout=False,
@@ -90,7 +139,17 @@ def render(config: Config, names: Sequence[str] = ()) -> RenderableType:
         found = status(config, ask_source=False)
     except PenstockError as error:
         return Text(str(error), "red")
-    return Group(source_line(found.source), log_line(found.log), sinks_table(_sinks(found, names)))
+    bars = progress_bars(_tables(found, names))
+    shown = (source_line(found.source), log_line(found.log), sinks_table(_sinks(found, names)))
+    return Group(*shown, *([bars] if bars else []))
+
+
+def render_copy(config: Config) -> RenderableType:
+    try:
+        found = status(config, ask_source=False)
+    except PenstockError as error:
+        return Text(str(error), "red")
+    return progress_bars(found.tables) or Text("")
 
 
 @contextmanager

@@ -32,12 +32,6 @@ def _only_postgres(kind: str) -> str:
     return kind
 
 
-def _only_stream(mode: str) -> str:
-    if mode != "stream":
-        raise mistake(f"mode: {mode} needs imports, which are not in this version yet; use mode: stream")
-    return mode
-
-
 def _publication_names(value: Any) -> Any:
     names = [value] if isinstance(value, str) else value
     if isinstance(names, list | tuple) and names and all(isinstance(name, str) and name for name in names):
@@ -48,16 +42,28 @@ def _publication_names(value: Any) -> Any:
 class CopySettings(Section):
     workers: int = Field(default=4, ge=1)
     chunk_bytes: Size = Field(default=64 << 20, ge=1)
+    max_connections: int | None = Field(default=None, ge=1)
+    rows_per_second: int | None = Field(default=None, ge=1)
+
+    @property
+    def connections(self) -> int:
+        """How many connections read rows at the same time, at most."""
+        return min(self.workers, self.max_connections or self.workers)
 
 
 class SourceSettings(Section):
     type: Annotated[Literal["postgres", "kafka", "nats"], AfterValidator(_only_postgres)] = "postgres"
     url: Annotated[SecretStr, AfterValidator(check_postgres_url)]
-    mode: Annotated[Literal["stream", "copy", "copy_and_stream"], AfterValidator(_only_stream)] = "stream"
+    mode: Literal["stream", "copy", "copy_and_stream"] = "stream"
     tables: TableSelection = TableSelection()
     publication: Annotated[str | tuple[str, ...] | None, BeforeValidator(_publication_names)] = None
     copying: CopySettings = Field(default=CopySettings(), alias="copy")  # `copy` is a method of every pydantic model
     heartbeat: Duration = 30.0
+
+    @property
+    def copies(self) -> bool:
+        """Whether tables are imported: the rows that were there before, not their changes alone."""
+        return self.mode != "stream"
 
     @property
     def publications(self) -> tuple[str, ...]:
@@ -168,6 +174,11 @@ class Config(Section):
     sinks: Annotated[tuple[AnySink, ...], AfterValidator(_distinct)]
     spark: SparkSettings = SparkSettings()
     api: ApiSettings | None = None
+
+    @property
+    def copying_workers(self) -> int:
+        """How many chunks of tables are read at the same time; 0 where nothing is copied."""
+        return self.source.copying.workers if self.source.copies else 0
 
     def secrets(self) -> frozenset[str]:
         """Every text that must never be shown: passwords in URLs, and whatever a sink declares as SecretStr."""

@@ -1,6 +1,7 @@
 """Everything about the source that could fail, looked at before it does. Nothing is changed.
 
-``penstock check`` shows the findings. What concerns tables is in ``preflight_tables.py``.
+``penstock check`` shows the findings. What concerns tables is in ``preflight_tables.py``, what imports need besides in
+``preflight_imports.py``.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.config.tables import TableSelection
+from penstock.config.model import CopySettings
+from penstock.config.tables import Selection
 from penstock.error_policy import policy_for
 from penstock.errors import PenstockError, SourceError
 from penstock.postgres import subscription
 from penstock.postgres.catalog import ServerIdentity, server_identity
 from penstock.postgres.connection import Connection, connect, redacted, translated_errors
+from penstock.postgres.preflight_imports import check_imports
 from penstock.postgres.preflight_tables import Finding, check_tables
 from penstock.postgres.publication import create_grant
 from penstock.postgres.slot import WAL_LEVEL_REMEDY, SlotState, replication_grant
@@ -44,21 +47,27 @@ class _Source:
         return row
 
 
-def check_source(url: str, name: str, selection: TableSelection, publications: Sequence[str] = ()) -> list[Finding]:
-    """The findings for a pipeline of this name, tables and publications. Any that is not ok (False) would stop it."""
+def check_source(
+    url: str, name: str, selection: Selection, publications: Sequence[str] = (), copying: CopySettings | None = None
+) -> list[Finding]:
+    """The findings for a pipeline of this name, tables and publications. Any that is not ok (False) would stop it.
+
+    ``copying``: how tables are copied; None in mode stream.
+    """
     findings: list[Finding] = []
     try:
         with connect(url) as connection:
             findings.append(Finding("connection", True, f"Connected to {redacted(url)}."))
-            _check_connected(connection, name, selection, tuple(publications), findings)
+            _check_connected(connection, name, selection, tuple(publications), copying, findings)
     except PenstockError as error:
         findings.append(_from_error("connection", error))
     return findings
 
 
 def _check_connected(
-    connection: Connection, name: str, selection: TableSelection, publications: tuple[str, ...], findings: list[Finding]
-) -> None:
+    connection: Connection, name: str, selection: Selection, publications: tuple[str, ...],
+    copying: CopySettings | None, findings: list[Finding],
+) -> None:  # fmt: skip
     identity = server_identity(connection)
     found, slot = None, None
     try:
@@ -72,7 +81,9 @@ def _check_connected(
             findings.extend(check(source))
         for check in (_retention, _encoding, _slot):
             findings.extend(check(source))
-    findings.extend(check_tables(connection, selection, publications))
+    if copying is not None:
+        findings.extend(check_imports(connection, copying, identity.in_recovery))
+    findings.extend(check_tables(connection, selection, publications, copies=copying is not None))
 
 
 def _from_error(name: str, error: PenstockError) -> Finding:

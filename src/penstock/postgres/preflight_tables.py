@@ -9,7 +9,7 @@ from typing import Any
 
 from psycopg import sql
 
-from penstock.config.tables import TableSelection
+from penstock.config.tables import Selection, TableSelection
 from penstock.postgres.catalog import TypeInfo, resolve_types
 from penstock.postgres.connection import Connection, translated_errors
 from penstock.postgres.tables import Survey, Table, survey
@@ -27,7 +27,10 @@ class Finding:
     remedy: str = ""
 
 
-def check_tables(connection: Connection, selection: TableSelection, publications: Sequence[str]) -> Iterator[Finding]:
+def check_tables(
+    connection: Connection, selection: Selection, publications: Sequence[str], copies: bool = False
+) -> Iterator[Finding]:
+    """``copies``: the tables' rows are to be copied, so that not being able to read one is a failure."""
     found = survey(connection, TableSelection(include=("*.*",)) if publications else selection)
     tables = _published(connection, found.tables, publications) if publications else list(found.tables)
     yield _count(tables, publications)
@@ -35,8 +38,10 @@ def check_tables(connection: Connection, selection: TableSelection, publications
     if not publications:
         yield from _left_out(found)
         yield from _owners(connection, tables)
-    yield from _readable(connection, tables)
-    yield from _row_security(connection, tables)
+    if copies:
+        yield from _keys(tables)
+    yield from _readable(connection, tables, copies)
+    yield from _row_security(connection, tables, copies)
     yield from _types(connection, tables)
 
 
@@ -90,7 +95,16 @@ def _owners(connection: Connection, tables: Sequence[Table]) -> Iterator[Finding
         yield Finding("ownership", False, message, f"As an administrator run: {grant}")
 
 
-def _readable(connection: Connection, tables: Sequence[Table]) -> Iterator[Finding]:
+def _keys(tables: Sequence[Table]) -> Iterator[Finding]:
+    if names := [table.qualified_name for table in tables if not table.has_key]:
+        message = (
+            f"Without a key: {_some(names)}. Such a table is copied in one transaction, which takes as long as the copy and "
+            "holds back vacuum meanwhile."
+        )
+        yield Finding("key", None, message, "Give it a primary key, or a unique index as its replica identity.")
+
+
+def _readable(connection: Connection, tables: Sequence[Table], copies: bool) -> Iterator[Finding]:
     rows = _ask(
         connection,
         "select n.nspname, c.relname, current_user from pg_class c join pg_namespace n on n.oid = c.relnamespace "
@@ -105,20 +119,26 @@ def _readable(connection: Connection, tables: Sequence[Table]) -> Iterator[Findi
             ).as_string(connection)
             for schema, table, role in rows
         ]  # fmt: skip
-        message = f"The role may not read {_some([f'{schema}.{table}' for schema, table, _ in rows])}: no copy of it."
-        yield Finding("reading", None, message, f"As an administrator run: {' '.join(grants[:_SHOWN])}")
+        names = _some([f"{schema}.{table}" for schema, table, _ in rows])
+        message = f"The role may not read {names}: it cannot be copied."
+        remedy = f"As an administrator run: {' '.join(grants[:_SHOWN])}"
+        yield Finding("reading", False if copies else None, message, remedy)
 
 
-def _row_security(connection: Connection, tables: Sequence[Table]) -> Iterator[Finding]:
+def _row_security(connection: Connection, tables: Sequence[Table], copies: bool) -> Iterator[Finding]:
+    """A policy that applies to the role would make the copy smaller than the table; we are refused instead."""
     rows = _ask(
         connection,
-        "select n.nspname || '.' || c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+        "select n.nspname || '.' || c.relname, current_user from pg_class c "
+        "join pg_namespace n on n.oid = c.relnamespace "
         "where c.oid = any(%s::oid[]) and row_security_active(c.oid) order by 1",
         tables,
     )
     if rows:
-        message = f"Row security hides rows of {_some([name for (name,) in rows])} from the role: no copy of it."
-        yield Finding("row security", None, message, "Use the tables' owner, or a role with BYPASSRLS.")
+        names, role = _some([name for name, _ in rows]), sql.Identifier(rows[0][1])
+        message = f"Row security hides rows of {names} from the role: it cannot be copied."
+        grant = sql.SQL("ALTER ROLE {} BYPASSRLS;").format(role).as_string(connection)
+        yield Finding("row security", False if copies else None, message, f"As an administrator run: {grant}")
 
 
 def _types(connection: Connection, tables: Sequence[Table]) -> Iterator[Finding]:

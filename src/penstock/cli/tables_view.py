@@ -1,0 +1,152 @@
+"""Where tables stand, for people: a table, a line, and a bar for each that is being copied."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from penstock.table_status import TableStatus
+
+MOST_BARS = 8
+_COLOURS = {"streaming": "green", "copying": "cyan", "catching_up": "cyan", "pending": "yellow", "failed": "red"}
+_ORDER = ("failed", "copying", "catching_up", "pending", "streaming", "removed")
+_NAMES = 10
+
+
+def summary(tables: Sequence[TableStatus]) -> Text:
+    """``2 streaming: public.orders, public.users``, or how many are in which state."""
+    if len({table.state for table in tables}) > 1:
+        return Text(f"tables  {_counts(tables)}")
+    names = sorted({table.qualified_name for table in tables})
+    shown = f"{', '.join(names[:_NAMES])}{', …' if len(names) > _NAMES else ''}"
+    return Text(f"tables  {len(names)} {_word(tables[0].state)}: {shown}")
+
+
+def tables_table(tables: Sequence[TableStatus]) -> Table:
+    shown = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("table", "sink", "state"):
+        shown.add_column(heading, no_wrap=True)
+    for heading in ("rows", "of about", "bytes", "of about", "rows/s", "left"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    shown.add_column("error", overflow="fold")
+    for table in tables:
+        shown.add_row(
+            Text(table.qualified_name), Text(table.sink), Text(table.state, _COLOURS.get(table.state, "")),
+            _number(table.rows_copied), _number(table.rows_estimated), _size(table.bytes_copied),
+            _size(table.bytes_estimated), _number(table.rows_per_second), _left(table), _trouble(table),
+        )  # fmt: skip
+    return shown
+
+
+def progress_line(table: TableStatus) -> str:
+    """``public.orders → lake: 1,234,000 of about 5,000,000 rows, 310,000 rows/s, 12 s left``."""
+    parts = [_rows(table)]
+    if table.rows_per_second is not None:
+        parts.append(f"{table.rows_per_second:,.0f} rows/s")
+    if table.seconds_left is not None:
+        parts.append(f"{duration(table.seconds_left)} left")
+    return f"{_name(table)}: {', '.join(parts)}"
+
+
+def progress_bars(tables: Sequence[TableStatus]) -> RenderableType | None:
+    """A bar for each of the first few that are being copied, and a word on all others; None: there is nothing to tell."""
+    moving = [table for state in ("copying", "catching_up") for table in tables if table.state == state]
+    parts: list[RenderableType] = [_bars(moving[:MOST_BARS])] if moving else []
+    others = [*moving[MOST_BARS:], *(t for t in tables if t.state in ("pending", "failed"))]
+    if others:
+        parts.append(Text(f"{'and ' if moving else 'tables  '}{_counts(others)}"))
+    parts.extend(_troubles(others))
+    return Group(*parts) if parts else None
+
+
+def _bars(tables: Sequence[TableStatus]) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True, overflow="ellipsis")
+    grid.add_column(width=20)
+    for _ in range(4):
+        grid.add_column(justify="right", no_wrap=True)
+    for table in tables:
+        grid.add_row(Text(_name(table)), _bar(table), Text(_rows(table)), *_pace(table))
+    return grid
+
+
+def _bar(table: TableStatus) -> ProgressBar:
+    fraction = 1.0 if table.state == "catching_up" else table.fraction
+    return ProgressBar(total=None if fraction is None else 1.0, completed=fraction or 0.0, width=20)
+
+
+def _pace(table: TableStatus) -> tuple[str, str, str]:
+    if table.state == "catching_up":
+        return _size(table.bytes_copied), "", "catching up"
+    rate = "" if table.rows_per_second is None else f"{table.rows_per_second:,.0f} rows/s"
+    return _size(table.bytes_copied), rate, f"{_left(table)} left" if table.seconds_left is not None else ""
+
+
+def _troubles(tables: Sequence[TableStatus]) -> Iterator[Text]:
+    failed = [table for table in tables if table.state == "failed"]
+    for table in failed[:MOST_BARS]:
+        yield Text(f"{_name(table)}: {table.error or 'failed'}", "red")
+    for waited_for in sorted({table.waiting_for for table in tables if table.waiting_for}):
+        yield Text(f"waiting for {waited_for}", "yellow")
+
+
+def _counts(tables: Sequence[TableStatus]) -> str:
+    counts = Counter(table.state for table in tables)
+    return ", ".join(f"{counts[state]:,} {_word(state)}" for state in _ORDER if state in counts)
+
+
+def _word(state: str) -> str:
+    return state.replace("_", " ")
+
+
+def _name(table: TableStatus) -> str:
+    return f"{table.qualified_name} → {table.sink}"
+
+
+def _rows(table: TableStatus) -> str:
+    copied = table.rows_copied or 0
+    if table.rows_estimated is None or table.rows_estimated < copied:
+        return f"{copied:,} rows"
+    return f"{copied:,} of about {table.rows_estimated:,} rows"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def _size(value: int | None) -> str:
+    return "-" if value is None else size(value)
+
+
+def _left(table: TableStatus) -> str:
+    return "-" if table.seconds_left is None else duration(table.seconds_left)
+
+
+def _trouble(table: TableStatus) -> Text:
+    if table.waiting_for:
+        return Text(f"waits for {table.waiting_for}", "yellow")
+    return Text(table.error or "", "red")
+
+
+def duration(seconds: float) -> str:
+    """12 is ``12 s``, 200 is ``3 min 20 s``, 4000 is ``1 h 06 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+def size(count: float) -> str:
+    """1536 is ``1.5 KiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
