@@ -40,6 +40,11 @@ class NetChanges:
     with key ``kept_from`` has before this batch. ``deletes`` are the key columns of rows that the target may hold, also of
     those that ``upserts`` brings again. A table without a key has ``removed`` instead: all columns of rows that go, each
     once for every row to remove. Positions are (commit LSN, sequence), for callers that have several of these of a table.
+
+    With ``may_exist``, ``deletes`` has every key that the batch speaks of. So it can be applied to a target that has seen
+    some of these changes already, or rows as they were later: once all changes up to then are applied, the target is as
+    if it had seen each just once. A row whose kept values are not there yet is left out, and a later change removes it; or
+    somebody reads it again, since it moved while the table was read (see ``sinks/contract.py``).
     """
 
     relation: Relation
@@ -56,25 +61,34 @@ class NetChanges:
         return len(self.upserts[0]) if self.upserts else 0
 
 
-def net(batch: ChangeBatch) -> NetChanges:
+def net(batch: ChangeBatch, *, may_exist: bool = False) -> NetChanges:
+    """What the batch comes to. ``may_exist``: see above; for the changes and repeated rows of an import."""
     truncates = np.flatnonzero(batch.op == TRUNCATE)
     truncated_at = _position(batch, truncates[-1]) if len(truncates) else None
     last_at = _position(batch, -1)
     if truncated_at is not None:
         batch = batch.take(np.arange(truncates[-1] + 1, len(batch)))
-    if (batch.op == INSERT).all():
-        return NetChanges(batch.relation, truncated_at, last_at, batch.new, _no_rows(len(batch.relation.key)))
+    if _only_brings_rows(batch, may_exist):
+        deletes = [batch.new[index] for index in batch.relation.key_indexes] if may_exist else _no_keys(batch)
+        return NetChanges(batch.relation, truncated_at, last_at, batch.new, deletes)
     batch = _fill_from_old_rows(batch)
-    net_rows = _net_by_key if batch.relation.key else _net_without_key
-    return net_rows(batch, truncated_at, last_at)
+    if not batch.relation.key:
+        return _net_without_key(batch, truncated_at, last_at)
+    return _net_by_key(batch, truncated_at, last_at, may_exist)
+
+
+def _only_brings_rows(batch: ChangeBatch, may_exist: bool) -> bool:
+    """Each key once, so there is nothing to reduce. Rows of an import that replace others may have read a key twice."""
+    inserts = batch.op == INSERT
+    return bool(inserts.all() if may_exist else (inserts | (batch.op == READ)).all())
 
 
 def _position(batch: ChangeBatch, row: int) -> Position:
     return int(batch.commit_lsn[row]), int(batch.sequence[row])
 
 
-def _no_rows(columns: int) -> list[pa.Array]:
-    return [pa.array([], pa.string())] * columns
+def _no_keys(batch: ChangeBatch) -> list[pa.Array]:
+    return [pa.array([], pa.string())] * len(batch.relation.key)
 
 
 def _fill_from_old_rows(batch: ChangeBatch) -> ChangeBatch:
@@ -153,14 +167,14 @@ def codes(columns: Sequence[pa.Array]) -> Int64s:
     return combined
 
 
-def _net_by_key(batch: ChangeBatch, truncated_at: Position | None, last_at: Position) -> NetChanges:
+def _net_by_key(batch: ChangeBatch, truncated_at: Position | None, last_at: Position, may_exist: bool) -> NetChanges:
     events = _Events(batch)
     first_row_is_new = np.isin(batch.op[events.row[events.first]], (INSERT, READ)) & ~events.is_delete[events.first]
-    in_target = ~(first_row_is_new | events.from_other_key[events.first])
+    in_target = may_exist | ~(first_row_is_new | events.from_other_key[events.first])
     survivors = events.last[~events.is_delete[events.last]]
     rows = pa.array(events.row[survivors])
     upserts = [column.take(rows) for column in batch.new]
-    deletes = events.keys_at(events.first[in_target]) if truncated_at is None else _no_rows(len(batch.relation.key))
+    deletes = events.keys_at(events.first[in_target]) if truncated_at is None else _no_keys(batch)
     unchanged, kept_from = _fill_unchanged(events, survivors, upserts)
     return NetChanges(batch.relation, truncated_at, last_at, upserts, deletes, unchanged, kept_from)
 

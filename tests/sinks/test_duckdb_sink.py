@@ -68,7 +68,7 @@ def test_an_engine_that_gave_up_is_replaced_by_a_fresh_one(tmp_path: Path) -> No
 
 
 def _give_up(sink: DuckDBSink) -> None:
-    with sink._opened() as connection:
+    with sink._file.opened() as connection:
         connection.close()  # from here on it refuses everything, as after a fatal error
         raise duckdb.FatalException("FATAL Error: database has been invalidated")
 

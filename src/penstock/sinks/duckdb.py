@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import duckdb
 from pydantic import Field
@@ -14,24 +12,22 @@ from pydantic import Field
 from penstock.changes import MESSAGES, ChangeBatch
 from penstock.config.sink import SinkSettings
 from penstock.config.units import Size
-from penstock.errors import SinkError, SinkRefused, SinkUnavailable
+from penstock.errors import SinkRefused, SinkUnavailable
 from penstock.lsn import LSN
 from penstock.net import net
-from penstock.sinks.contract import Batch, Sink
+from penstock.sinks.contract import Batch, Imported, Sink
+from penstock.sinks.duckdb_changes import apply
+from penstock.sinks.duckdb_file import CATALOG, DuckDBFile
+from penstock.sinks.duckdb_imports import Imports
+from penstock.sinks.duckdb_records import IMPORTS, PROGRESS
 from penstock.sinks.duckdb_staging import StagedChanges, stage_changes
-from penstock.sinks.duckdb_tables import CATALOG, Tables, apply
+from penstock.sinks.duckdb_tables import Tables
 
-logger = logging.getLogger(__name__)
-
-_MAGIC = b"DUCK"  # at byte 8 of every DuckDB file
-
-# What no data can cause: we are alone in the file, so a COMMIT fails, or the engine gives up, only where writing does.
-_OF_THE_FILE = (duckdb.IOException, duckdb.FatalException, duckdb.TransactionException)
-
-_PROGRESS = f"""
-    CREATE SCHEMA IF NOT EXISTS {CATALOG}.penstock;
-    CREATE TABLE IF NOT EXISTS {CATALOG}.penstock.progress
-        (sink VARCHAR, lsn VARCHAR, committed_at TIMESTAMPTZ, source VARCHAR);
+_FILLED_BY = f"""
+    SELECT sink, source FROM {CATALOG}.penstock.progress
+    UNION SELECT sink, source FROM {CATALOG}.penstock.imports
+    UNION SELECT sink, source FROM {CATALOG}.penstock.imports_under_way
+    ORDER BY sink
 """
 
 
@@ -55,33 +51,22 @@ class DuckDBSink(Sink[DuckDBSettings]):
     index: deleting and inserting by key is ten times faster than an upsert through an index.
 
     Parallelism: executors decode, reduce to one row per key, and cast; the driver applies.
-    Guarantee: exactly-once. A batch's changes of all tables and the position are one DuckDB transaction.
+    Guarantee: exactly-once. A batch's changes of all tables and the position are one DuckDB transaction, and so are a part
+    of an import and the record of it. An imported table appears in one step, and replaces the one before in the same.
     """
 
     Settings: ClassVar[type[DuckDBSettings]] = DuckDBSettings
     guarantee: ClassVar[str] = "exactly-once"
     keeps_position: ClassVar[bool] = True
+    swaps_tables: ClassVar[bool] = True
 
     def __init__(self, settings: DuckDBSettings) -> None:
         super().__init__(settings)
-        self._duckdb: duckdb.DuckDBPyConnection | None = None
+        self._file = DuckDBFile(settings.path, settings.name, settings.memory)
         self._held: LSN | None = None  # up to where the file held everything when we last had it open
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_duckdb": None}
-
     def close(self) -> None:
-        """Leaves one file: what DuckDB's log beside it holds is moved into it."""
-        if self._duckdb is None:
-            return
-        try:
-            if Path(f"{self.settings.path}.wal").exists():
-                with self._opened() as connection:
-                    connection.execute(f"CHECKPOINT {CATALOG}")
-        except SinkUnavailable as error:
-            logger.debug("%s stays beside its log: %s", self.settings.path, error)  # which is just as durable
-        self._duckdb.close()
-        self._duckdb = None
+        self._file.close()
 
     def check(self) -> None:
         path = self.settings.path
@@ -90,23 +75,30 @@ class DuckDBSink(Sink[DuckDBSettings]):
                 f"Sink {self.settings.name}: the directory of {path} does not exist.", "Create it, or correct `path`."
             )
         if path.exists():
-            with self._opened(read_only=True):
+            with self._file.opened(read_only=True):
                 pass
 
     def prepare(self) -> LSN | None:
         self.check()
-        with self._opened() as connection:
-            connection.execute(_PROGRESS)
+        with self._file.opened() as connection:
+            connection.execute(PROGRESS)
+            connection.execute(IMPORTS)
+            filled_by = connection.execute(_FILLED_BY).fetchall()
+            self._refuse_file_of_another(sorted({sink for sink, _ in filled_by}))
+            for _, source in filled_by:
+                self.refuse_other_origin(source)
             self._held = self._position(connection)
-            if self._held is None:
-                self._refuse_file_of_another(connection)
-            for (recorded,) in connection.execute(f"SELECT source FROM {CATALOG}.penstock.progress").fetchall():
-                self.refuse_other_origin(recorded)
             return self._held
 
+    def imported(self) -> Imported:
+        with self._file.opened() as connection:
+            connection.execute(PROGRESS)
+            return self._imports(connection).recorded()
+
     def write(self, batch: Batch, changes: Iterator[ChangeBatch]) -> list[StagedChanges]:
+        may_exist = batch.part is not None and (batch.part.phase == "changes" or batch.part.replaces)
         return [
-            stage_changes(batch, net(change), self.settings.unrepresentable)
+            stage_changes(batch, net(change, may_exist=may_exist), self.settings.unrepresentable)
             for change in changes
             if change.relation.oid != MESSAGES.oid  # a logical decoding message belongs to no table
         ]
@@ -118,15 +110,21 @@ class DuckDBSink(Sink[DuckDBSettings]):
         1. A batch at or below the recorded position was committed by somebody who died before saying so: nothing to do.
         2. Tables are created or altered to fit, changes applied in order.
         3. The position is recorded, and all of it committed. Killed before: DuckDB's log rolls everything back.
+
+        A part of an import has a record of its own (``duckdb_imports.py``), and the position stays.
         """
-        with self._opened() as connection, self._transaction(connection):
-            connection.execute(_PROGRESS)
+        staged = [changes for receipt in receipts for changes in receipt]
+        with self._file.transaction() as connection:
+            connection.execute(PROGRESS)
             position = self._position(connection)
             self._refuse_older_copy(position)
+            if batch.part is not None:
+                tables = Tables(connection, self.settings.unrepresentable)
+                self._imports(connection).commit(batch.part, staged, tables)
+                return
             if position is not None and batch.end <= position:
                 return
-            tables = Tables(connection, self.settings.unrepresentable)
-            apply(connection, tables, [staged for receipt in receipts for staged in receipt])
+            apply(connection, Tables(connection, self.settings.unrepresentable), staged)
             connection.execute(f"DELETE FROM {CATALOG}.penstock.progress WHERE sink = ?", [self.settings.name])
             connection.execute(
                 f"INSERT INTO {CATALOG}.penstock.progress VALUES (?, ?, now(), ?)",
@@ -134,14 +132,16 @@ class DuckDBSink(Sink[DuckDBSettings]):
             )
         self._held = batch.end
 
-    def _refuse_file_of_another(self, connection: duckdb.DuckDBPyConnection) -> None:
+    def _imports(self, connection: duckdb.DuckDBPyConnection) -> Imports:
+        return Imports(connection, self.settings.name, self.origin, self.subscription)
+
+    def _refuse_file_of_another(self, filled_by: Sequence[str]) -> None:
         """A renamed sink would begin where the log does, and write everything that is still in there a second time."""
-        others = connection.execute(f"SELECT sink FROM {CATALOG}.penstock.progress ORDER BY sink").fetchall()
-        if others:
-            name, names = self.settings.name, ", ".join(other for (other,) in others)
+        name = self.settings.name
+        if filled_by and name not in filled_by:
             raise SinkRefused(
-                f"Sink {name}: {self.settings.path} was filled by a sink called {names}, and does not say up to where "
-                f"{name} has come.",
+                f"Sink {name}: {self.settings.path} was filled by a sink called {', '.join(filled_by)}, and does not say up "
+                f"to where {name} has come.",
                 f"If {name} is the same sink under a new name, give it the old one back; otherwise give it another `path`.",
             )
 
@@ -158,78 +158,3 @@ class DuckDBSink(Sink[DuckDBSettings]):
             f"SELECT lsn FROM {CATALOG}.penstock.progress WHERE sink = ?", [self.settings.name]
         ).fetchall()
         return LSN.parse(found[0][0]) if found else None
-
-    @contextmanager
-    def _opened(self, read_only: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
-        """The file under a catalog name of its own, so that a schema may be called like the file.
-
-        Attaching costs a few milliseconds, starting DuckDB twenty: so the one stays, and the other comes and goes.
-        """
-        self._refuse_other_files()
-        path = str(self.settings.path).replace("'", "''")
-        try:
-            connection = self._duckdb = self._duckdb or self._started()
-            connection.execute(f"ATTACH '{path}' AS {CATALOG} {'(READ_ONLY)' if read_only else ''}")
-            try:
-                yield connection
-            finally:
-                self._detach(connection)
-        except duckdb.Error as error:
-            raise self._error(error) from error
-
-    def _detach(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """An engine that cannot even let the file go is done for (a full disk does that): the next try starts another."""
-        try:
-            connection.execute(f"DETACH {CATALOG}")
-        except duckdb.Error as error:
-            logger.debug("%s is let go with the engine that had it open: %s", self.settings.path, error)
-            self._duckdb = None
-            connection.close()
-
-    def _started(self) -> duckdb.DuckDBPyConnection:
-        """A checkpoint of many tables costs more than replaying a short log, and that less than replaying a long one."""
-        connection = duckdb.connect(
-            config={
-                "autoinstall_known_extensions": "false",
-                "memory_limit": f"{self.settings.memory}B",
-                "temp_directory": f"{self.settings.path}.tmp",
-                "checkpoint_threshold": "256KB",
-            }
-        )
-        connection.execute("PRAGMA disable_checkpoint_on_shutdown")
-        return connection
-
-    @contextmanager
-    def _transaction(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-        connection.execute("BEGIN")
-        try:
-            yield
-        except BaseException:
-            with suppress(duckdb.Error):  # an engine that has given up does not roll back either; what failed counts
-                connection.execute("ROLLBACK")
-            raise
-        connection.execute("COMMIT")
-
-    def _refuse_other_files(self) -> None:
-        path = self.settings.path
-        try:
-            with path.open("rb") as file:
-                head = file.read(12)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise SinkRefused(f"Sink {self.settings.name} cannot read {path}: {error.strerror}.") from error
-        if head and head[8:12] != _MAGIC:
-            raise SinkRefused(
-                f"Sink {self.settings.name}: {path} is not a DuckDB file.", "Correct `path`, or move that file away."
-            )
-
-    def _error(self, error: duckdb.Error) -> SinkError:
-        said = str(error).strip().splitlines()[0].split(" However, ")[0]  # advice for DuckDB's own shell
-        if isinstance(error, _OF_THE_FILE):
-            return SinkUnavailable(
-                f"Sink {self.settings.name} cannot use {self.settings.path}: {said}",
-                "If another process has the file open for writing, close it; if its disk is full, make room; delivery "
-                "goes on by itself.",
-            )
-        return SinkRefused(f"Sink {self.settings.name}: DuckDB refused the batch: {said}")

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
 from penstock.changes import ChangeBatch
 from penstock.errors import SinkRefused
-from penstock.lsn import LSN
-from penstock.sinks.contract import Batch, Sink
+from penstock.lsn import LSN, ZERO
+from penstock.sinks.contract import Batch, Imported, ImportPart, Sink
 from penstock.sinks.durable_file import replace_durably, sync_directory
 from penstock.sinks.events import EventSettings, event_format
-from penstock.sinks.events.announcements import delivery
+from penstock.sinks.events.announcements import Delivery, delivery
+from penstock.sinks.events.imports import receipts_of_part
 from penstock.sinks.events.merge import merged_lines
 from penstock.sinks.events.receipt import EventReceipt, stage_events
+from penstock.sinks.file_progress import PROGRESS, Progress, read_progress, write_progress
 from penstock.sinks.staging import storage_error
 
-PROGRESS = ".progress.json"
-_EVENT_FILE = re.compile(r"([0-9A-F]{16})-([0-9A-F]{16})\.jsonl")
+_BATCH_FILE = re.compile(r"[0-9A-F]{16}-([0-9A-F]{16})\.jsonl")
+_PART_FILE = re.compile(r"([0-9A-F]{16})-\1\.([0-9]{8,})\.jsonl")
 
 
 class FileSettings(EventSettings):
@@ -37,23 +38,16 @@ class FileSettings(EventSettings):
         return self.model_copy(update={"path": directory / self.path})
 
 
-@dataclass(frozen=True)
-class Progress:
-    """What the directory durably holds: all changes up to ``lsn``, and these tables' definitions."""
-
-    lsn: LSN | None = None
-    announced: dict[str, str] = field(default_factory=dict)
-    source: str = ""
-
-
 class FileSink(Sink[FileSettings]):
     """Appends events to a directory: files named ``<start>-<end>.jsonl``, whose order by name is commit order.
 
-    A file appears whole and never changes after its batch was committed.
+    A part of an import is a file ``<position>-<position>.<number>.jsonl``: between the batches that it was committed
+    between. A file appears whole and never changes after its batch was committed.
 
     Parallelism: executors encode; the driver merges their lines and writes.
     Guarantee: effectively-once. Each change is in exactly one file, as long as the directory lives. A reader that takes
-    only the files up to the ``lsn`` in ``.progress.json`` never sees one that a crash makes Penstock write again.
+    only the files up to the ``lsn`` and the ``parts`` in ``.progress.json`` never sees one that a crash makes Penstock
+    write again.
     """
 
     Settings: ClassVar[type[FileSettings]] = FileSettings
@@ -74,17 +68,20 @@ class FileSink(Sink[FileSettings]):
     def prepare(self) -> LSN | None:
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            progress = self._read_progress()
+            progress = read_progress(self._directory)
             self.refuse_other_origin(progress.source if progress else None)
             if progress is None:
                 self._refuse_foreign_files()
                 progress = Progress()
-                self._write_progress(progress)
-            self._remove_uncommitted(progress.lsn)
+                write_progress(self._directory, progress)
+            self._remove_uncommitted(progress)
         except OSError as error:
             raise storage_error(error, "prepare the files", str(self._directory)) from error
         self._progress = progress
         return progress.lsn
+
+    def imported(self) -> Imported:
+        return self._known().imports.imported()
 
     def write(self, batch: Batch, changes: Iterator[ChangeBatch]) -> EventReceipt:
         return stage_events(batch, changes, self._format)
@@ -97,63 +94,73 @@ class FileSink(Sink[FileSettings]):
            progress does not cover the file, so ``prepare`` removes it, and the batch comes again.
         2. The progress, with the definitions announced in that file. From here on a batch that comes again is skipped.
         """
-        if self._progress is None:
-            self.prepare()
-        progress = self._progress or Progress()
+        progress = self._known()
+        if batch.part is not None:
+            self._commit_part(batch, batch.part, receipts, progress)
+            return
         if progress.lsn is not None and batch.end <= progress.lsn:
             return
         due = delivery(receipts, self._format, progress.announced, progress.lsn)
+        self._make_durable(due, self._batch_file(batch, progress.lsn), replace(progress, lsn=batch.end))
+
+    def _commit_part(
+        self, batch: Batch, part: ImportPart, receipts: Sequence[EventReceipt], progress: Progress
+    ) -> None:
+        """The same two steps, but that the number of the part's file takes the place of the position."""
+        imports = progress.imports.of(self.subscription)
+        if imports.holds(part):
+            return
+        receipts = receipts_of_part(batch, part, receipts, self._format, progress.announced)
+        due = delivery(receipts, self._format, progress.announced, after=None)
+        number = progress.parts + (1 if due.has_events else 0)
+        committed = replace(progress, imports=imports.with_part(part), parts=number)
+        self._make_durable(due, self._part_file(number, progress.lsn), committed)
+
+    def _make_durable(self, due: Delivery, file: Path, committed: Progress) -> None:
+        committed = replace(committed, announced=due.announced, source=self.origin or committed.source)
+        self._progress = None  # if this fails in the middle, whatever comes next has to look for what is left of it
         try:
-            if any(len(run) for run in due.runs):
-                replace_durably(self._event_file(batch, progress.lsn), merged_lines(due.runs))
-            committed = Progress(batch.end, due.announced, self.origin or progress.source)
-            self._write_progress(committed)
+            if due.has_events:
+                replace_durably(file, merged_lines(due.runs))
+            write_progress(self._directory, committed)
         except OSError as error:
             raise storage_error(error, "write events", str(self._directory)) from error
         self._progress = committed
 
-    def _event_file(self, batch: Batch, delivered: LSN | None) -> Path:
+    def _known(self) -> Progress:
+        if self._progress is None:
+            self.prepare()
+        return self._progress or Progress()
+
+    def _batch_file(self, batch: Batch, delivered: LSN | None) -> Path:
         """Named by what is in it: a batch that was delivered in part starts where that part ended."""
         start = batch.start if delivered is None else max(batch.start, delivered)
         return self._directory / f"{start:016X}-{batch.end:016X}.jsonl"
 
-    def _read_progress(self) -> Progress | None:
-        path = self._directory / PROGRESS
-        try:
-            data = json.loads(path.read_bytes())
-            lsn = None if data["lsn"] is None else LSN.parse(data["lsn"])
-            return Progress(lsn, dict(data["announced"]), str(data.get("source", "")))
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError) as error:
-            raise SinkRefused(
-                f"{path} is damaged, so there is no telling which changes the files beside it hold.",
-                "Restore it from a backup, or give the sink an empty directory.",
-            ) from error
+    def _part_file(self, number: int, delivered: LSN | None) -> Path:
+        """By name after the batch that ends at the position, before the one that begins there, in the order of parts."""
+        position = ZERO if delivered is None else delivered
+        return self._directory / f"{position:016X}-{position:016X}.{number:08d}.jsonl"
 
-    def _write_progress(self, progress: Progress) -> None:
-        lsn = None if progress.lsn is None else str(progress.lsn)
-        text = json.dumps({"lsn": lsn, "announced": progress.announced, "source": progress.source}, indent=1)
-        replace_durably(self._directory / PROGRESS, [text.encode()])
-
-    def _event_files(self) -> Iterator[tuple[Path, LSN]]:
-        """The event files, each with the end of its batch."""
+    def _event_files(self, progress: Progress) -> Iterator[tuple[Path, bool]]:
+        """The event files, each with whether it is committed."""
         for path in self._directory.iterdir():
-            match = _EVENT_FILE.fullmatch(path.name)
-            if match is not None:
-                yield path, LSN(int(match[2], 16))
+            if (batch := _BATCH_FILE.fullmatch(path.name)) is not None:
+                yield path, progress.lsn is not None and LSN(int(batch[1], 16)) <= progress.lsn
+            elif (part := _PART_FILE.fullmatch(path.name)) is not None:
+                yield path, int(part[2]) <= progress.parts
 
     def _refuse_foreign_files(self) -> None:
-        found = next(self._event_files(), None)
+        found = next(self._event_files(Progress()), None)
         if found is not None:
             raise SinkRefused(
                 f"{self._directory} holds event files ({found[0].name}) but no {PROGRESS} that says up to where.",
                 "Restore that file from a backup, or give the sink an empty directory.",
             )
 
-    def _remove_uncommitted(self, delivered: LSN | None) -> None:
+    def _remove_uncommitted(self, progress: Progress) -> None:
         """A crash between the two steps of a commit leaves a file whose changes come again, maybe cut differently."""
-        uncommitted = [path for path, end in self._event_files() if delivered is None or end > delivered]
+        uncommitted = [path for path, committed in self._event_files(progress) if not committed]
         for path in uncommitted:
             path.unlink()
         if uncommitted:

@@ -11,6 +11,7 @@ from penstock.errors import SinkRefused
 from penstock.sinks.contract import Batch, Sink
 from penstock.sinks.events import EventSettings, event_format
 from penstock.sinks.events.announcements import delivery
+from penstock.sinks.events.imports import receipts_of_part
 from penstock.sinks.events.merge import merged_lines
 from penstock.sinks.events.receipt import EventReceipt, stage_events
 from penstock.sinks.staging import storage_error
@@ -39,6 +40,8 @@ class StdoutSink(Sink[StdoutSettings]):
         return stage_events(batch, changes, self._format)
 
     def commit(self, batch: Batch, receipts: Sequence[EventReceipt]) -> None:
+        if batch.part is not None:
+            receipts = receipts_of_part(batch, batch.part, receipts, self._format, self._announced)
         due = delivery(receipts, self._format, self._announced, after=None)
         try:
             for lines in merged_lines(due.runs):

@@ -21,6 +21,10 @@ class Delivery:
     runs: list[pa.RecordBatch]
     announced: dict[str, str]
 
+    @property
+    def has_events(self) -> bool:
+        return any(len(run) for run in self.runs)
+
 
 def delivery(
     receipts: Sequence[EventReceipt], event_format: EventFormat, announced: Mapping[str, str], after: LSN | None
@@ -39,8 +43,8 @@ def delivery(
     known = dict(announced)
     schema_lines: list[tuple[Position, str]] = []
     for relation, first, _ in sorted(runs, key=lambda run: (run[1].commit_lsn, run[1].sequence)):
-        if relation != MESSAGES and known.get(_name(relation)) != relation.fingerprint:
-            known[_name(relation)] = relation.fingerprint
+        if relation != MESSAGES and known.get(table_name(relation)) != relation.fingerprint:
+            known[table_name(relation)] = relation.fingerprint
             schema_lines.append((first, event_format.schema_line(relation, first)))
     return Delivery([_schema_run(schema_lines), *(events for _, _, events in runs)], known)
 
@@ -71,6 +75,6 @@ def _schema_run(lines: list[tuple[Position, str]]) -> pa.RecordBatch:
     )
 
 
-def _name(relation: Relation) -> str:
-    """Quoted, since `a.b`.`c` and `a`.`b.c` are two tables."""
+def table_name(relation: Relation) -> str:
+    """By which tables are announced. Quoted, since `a.b`.`c` and `a`.`b.c` are two tables."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in (relation.schema, relation.table))

@@ -1,0 +1,195 @@
+"""Staged changes, applied to the tables of a DuckDB file by SQL, inside the caller's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+import duckdb
+import pyarrow as pa
+
+from penstock.changes import Relation
+from penstock.errors import SinkRefused
+from penstock.sinks.duckdb_file import quoted
+from penstock.sinks.duckdb_staging import StagedChanges
+from penstock.sinks.duckdb_tables import Tables
+from penstock.sinks.duckdb_target import Target
+
+_COARSELY_EQUAL = {"FLOAT", "DOUBLE", "INTERVAL"}
+
+
+def apply(connection: duckdb.DuckDBPyConnection, tables: Tables, staged: Sequence[StagedChanges]) -> None:
+    """All changes of a batch, table by table, each table's in order."""
+    groups = _by_table(staged)
+    if tables.has_passed_on([group[0].relation for group in groups]):
+        groups.sort(key=_last_at)
+    for changes in groups:
+        _apply_table(connection, tables.target, changes, _fill_kept)
+
+
+def apply_to_shadow(
+    connection: duckdb.DuckDBPyConnection,
+    target_of: Callable[[Relation], Target],
+    staged: Sequence[StagedChanges],
+) -> None:
+    """Rows and changes of an import; all are of one table, whatever it was called at the time."""
+    for changes in sorted(_by_table(staged), key=_last_at):
+        _apply_table(connection, target_of, changes, _fill_kept_where_known)
+
+
+def _by_table(staged: Sequence[StagedChanges]) -> list[list[StagedChanges]]:
+    """The changes of each table under each of its names."""
+    # DuckDB has no tables without columns, and their rows say nothing.
+    with_columns = [changes for changes in staged if changes.relation.columns]
+    by_table = sorted(with_columns, key=_table_and_oid)  # stable: order within a table stays
+    return [list(members) for _, members in groupby(by_table, key=_table_and_oid)]
+
+
+def _table_and_oid(changes: StagedChanges) -> tuple[tuple[str, ...], int]:
+    return _table_of(changes), changes.relation.oid
+
+
+def _table_of(changes: StagedChanges) -> tuple[str, ...]:
+    """Small letters first: of ``orders`` and ``Orders`` that come together, ``orders`` keeps its name."""
+    schema, table = changes.relation.schema, changes.relation.table
+    return schema.swapcase(), table.swapcase(), schema, table
+
+
+def _last_at(changes: Sequence[StagedChanges]) -> tuple[int, int]:
+    """Where names have passed from one table to another, this is the order in which they did."""
+    return max(change.last_at for change in changes)
+
+
+_Fill = Callable[[duckdb.DuckDBPyConnection, Target, Sequence[str], StagedChanges], pa.Table]
+
+
+def _apply_table(
+    connection: duckdb.DuckDBPyConnection,
+    target_of: Callable[[Relation], Target],
+    changes: list[StagedChanges],
+    fill_kept: _Fill,
+) -> None:
+    truncated_at = max((change.truncated_at for change in changes if change.truncated_at), default=None)
+    if truncated_at is not None:
+        # What lies wholly before the TRUNCATE is void; where it lies within, net() has left out what was before it.
+        changes = [change for change in changes if change.last_at >= truncated_at]
+        connection.execute(f"DELETE FROM {target_of(changes[0].relation).sql}")
+    for change in changes:
+        _apply_one(connection, target_of(change.relation), change, fill_kept)
+
+
+def _apply_one(connection: duckdb.DuckDBPyConnection, target: Target, change: StagedChanges, fill_kept: _Fill) -> None:
+    names = [quoted(target.columns[column.name][0]) for column in change.relation.columns]
+    everything, key = list(range(len(names))), change.relation.key_indexes
+    filled = fill_kept(connection, target, names, change) if change.partly_kept else None
+    if change.deletes:
+        same = " AND ".join(f"t.{names[index]} = s.c{index}" for index in key)
+        _with_rows(connection, change.deletes.open(), f"DELETE FROM {target.sql} t USING staged s WHERE {same}")
+    if change.removed:
+        _remove_equal_rows(connection, target, names, change.removed.open())
+    for rows in (change.inserts.open() if change.inserts else None, filled):
+        if rows is not None:
+            columns = ", ".join(f"c{index}" for index in everything)
+            _with_rows(connection, rows, f"INSERT INTO {target.sql} ({', '.join(names)}) SELECT {columns} FROM staged")
+
+
+def _with_rows(connection: duckdb.DuckDBPyConnection, rows: pa.Table, statement: str) -> None:
+    connection.register("staged", rows)
+    try:
+        connection.execute(statement)
+    finally:
+        connection.unregister("staged")
+
+
+def _fill_kept(
+    connection: duckdb.DuckDBPyConnection, target: Target, names: Sequence[str], change: StagedChanges
+) -> pa.Table:
+    """The partly kept rows with the values that the target has, read before anything is deleted."""
+    assert change.partly_kept is not None
+    rows = change.partly_kept.open()
+    joined = f"FROM staged s LEFT JOIN {target.sql} t ON {_same_as_kept(names, change)}"
+    connection.register("staged", rows)
+    try:
+        looked_for = ", ".join(f"s.k{index}::VARCHAR" for index in change.relation.key_indexes)
+        missing = connection.execute(f"SELECT {looked_for} {joined} WHERE t.rowid IS NULL LIMIT 1").fetchall()
+        if missing:
+            marked = [index for index in range(len(names)) if f"u{index}" in rows.column_names]
+            raise _missing_row(change.relation, missing[0], marked)
+        return connection.sql(f"SELECT {_filled_values(names, rows)} {joined}").to_arrow_table()
+    finally:
+        connection.unregister("staged")
+
+
+def _fill_kept_where_known(
+    connection: duckdb.DuckDBPyConnection, target: Target, names: Sequence[str], change: StagedChanges
+) -> pa.Table:
+    """The same while a table is being filled, from rows that were read at different times.
+
+    A row that is not there was not seen when the table was read: what it lacks is brought by rows that replace it, unless
+    a later change removes it. One that was seen twice has the same values in both, or a change in between sets them.
+    """
+    assert change.partly_kept is not None
+    rows = change.partly_kept.open()
+    own_key = ", ".join(f"s.c{index}" for index in change.relation.key_indexes)
+    connection.register("staged", rows)
+    try:
+        return connection.sql(
+            f"SELECT {_filled_values(names, rows)} FROM staged s JOIN {target.sql} t ON {_same_as_kept(names, change)} "
+            f"QUALIFY row_number() OVER (PARTITION BY {own_key} ORDER BY t.rowid) = 1"
+        ).to_arrow_table()
+    finally:
+        connection.unregister("staged")
+
+
+def _same_as_kept(names: Sequence[str], change: StagedChanges) -> str:
+    return " AND ".join(f"t.{names[index]} = s.k{index}" for index in change.relation.key_indexes)
+
+
+def _filled_values(names: Sequence[str], rows: pa.Table) -> str:
+    marked = set(rows.column_names)
+    return ", ".join(
+        f"CASE WHEN s.u{index} THEN t.{name} ELSE s.c{index} END AS c{index}"
+        if f"u{index}" in marked
+        else f"s.c{index}"
+        for index, name in enumerate(names)
+    )
+
+
+def _missing_row(relation: Relation, key: Sequence[str], kept: Sequence[int]) -> SinkRefused:
+    row = ", ".join(f"{name} = {value}" for name, value in zip(relation.key, key, strict=True))
+    columns = ", ".join(relation.columns[index].name for index in kept)
+    return SinkRefused(
+        f"An update of {relation.qualified_name} where {row} keeps a value of {columns} that Postgres did not send again "
+        "(unchanged TOAST), and the file has no such row to keep it from.",
+        "The row is older than the subscription, or was removed from the file. Write the column anew in the source "
+        "(for text: set it to itself || '') and start again, or load the row into the file.",
+    )
+
+
+def _remove_equal_rows(
+    connection: duckdb.DuckDBPyConnection, target: Target, names: Sequence[str], rows: pa.Table
+) -> None:
+    """Of n equal rows to remove, n equal rows of the target go, no matter which.
+
+    DuckDB calls one month equal to 30 days, and 0 to -0; as text they are as different as in Postgres.
+    """
+    kinds = {quoted(name): kind for name, kind in target.columns.values()}
+    compared = ["::VARCHAR" if kinds[name].rstrip("[]") in _COARSELY_EQUAL else "" for name in names]
+    columns = ", ".join(f"c{index}" for index in range(len(names)))
+    values = ", ".join(f"c{index}{cast} AS c{index}" for index, cast in enumerate(compared))
+    same = " AND ".join(
+        f"t.{name}{cast} IS NOT DISTINCT FROM s.c{index}"
+        for index, (name, cast) in enumerate(zip(names, compared, strict=True))
+    )
+    _with_rows(
+        connection, rows,
+        f"""
+        DELETE FROM {target.sql} WHERE rowid IN (
+            SELECT row FROM (
+                SELECT t.rowid AS row, s.copies, row_number() OVER (PARTITION BY {columns} ORDER BY t.rowid) AS copy
+                FROM (SELECT {columns}, count(*) AS copies FROM (SELECT {values} FROM staged) GROUP BY ALL) s
+                JOIN {target.sql} t ON {same}
+            ) WHERE copy <= copies
+        )
+        """,
+    )  # fmt: skip

@@ -1,0 +1,187 @@
+"""Imports into a DuckDB file: each fills a table of its own, a shadow, which then takes the target's place in one step.
+
+The shadow is called ``<table>__import_<job>`` and stands beside the target, where DuckDB can rename it. No change of the
+stream touches it: ``penstock.tables`` does not know it, ``penstock.imports_under_way`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import duckdb
+
+from penstock.changelog.admission import Ready
+from penstock.changes import Relation
+from penstock.errors import SinkUnavailable
+from penstock.lsn import LSN
+from penstock.sinks.contract import Imported, ImportPart, UnderWay
+from penstock.sinks.duckdb_changes import apply_to_shadow
+from penstock.sinks.duckdb_file import CATALOG
+from penstock.sinks.duckdb_records import IMPORTS
+from penstock.sinks.duckdb_staging import StagedChanges
+from penstock.sinks.duckdb_tables import Source, Tables
+from penstock.sinks.duckdb_target import Target, dump_columns, load_columns
+
+_READY = f"{CATALOG}.penstock.imports"
+_UNDER_WAY = f"{CATALOG}.penstock.imports_under_way"
+_PARTS = f"{CATALOG}.penstock.import_parts"
+
+
+@dataclass(frozen=True)
+class _Filling:
+    """An import under way. ``shadow``: None as long as the source's table has no columns."""
+
+    job: int
+    oid: int
+    source: Source  # as the table was called in the latest of its changes
+    shadow: Target | None
+    replayed: LSN | None = None
+
+
+class Imports:
+    """The imports of one sink, inside the caller's transaction. Records of another subscription mean nothing."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, sink: str, source: str, subscription: str) -> None:
+        self._connection = connection
+        self._owner = [sink, source, subscription]
+        self._subscription = subscription
+        connection.execute(IMPORTS)
+
+    def recorded(self) -> Imported:
+        """Under the subscription that they were made under; there is never more than one."""
+        ready = self._query(f"SELECT subscription, oid, job, lsn FROM {_READY}")
+        under_way = self._query(f"SELECT subscription, job, replayed FROM {_UNDER_WAY}")
+        parts: dict[int, set[int]] = {job: set() for _, job, _ in under_way}
+        for job, number in self._query(f"SELECT job, number FROM {_PARTS}"):
+            parts[job].add(number)
+        return Imported(
+            next((row[0] for row in [*ready, *under_way]), ""),
+            {oid: Ready(job, LSN.parse(lsn)) for _, oid, job, lsn in ready},
+            {job: UnderWay(frozenset(parts[job]), _lsn(replayed)) for _, job, replayed in under_way},
+        )
+
+    def commit(self, part: ImportPart, staged: Sequence[StagedChanges], tables: Tables) -> None:
+        """Each part once, however often it comes; the record of it is in the same transaction as what it does:
+
+        0. An import that is complete, or was followed by a newer one that is, has nothing left to do.
+        1. ``begin`` makes the shadow, and removes those of earlier imports of the table that did not come to an end.
+        2. ``rows`` and ``changes`` go to the shadow, unless the record says that they are in it.
+        3. ``end`` puts the shadow in the target's place, and the table is ready.
+        """
+        if self._is_ready(part):
+            return
+        filling = self._filling(part.job)
+        if part.phase == "begin":
+            if filling is None:
+                self._begin(part, tables)
+            return
+        if filling is None:
+            raise SinkUnavailable(
+                f"The DuckDB file has no record of import {part.job} of {part.relation.qualified_name}, which has begun: "
+                "it was replaced while we were running.",
+                "Delivery looks anew which imports the file holds.",
+            )
+        if part.phase == "rows":
+            self._rows(part, filling, staged, tables)
+        elif part.phase == "changes":
+            self._changes(part, filling, staged, tables)
+        else:
+            self._end(part, filling, tables)
+
+    def _begin(self, part: ImportPart, tables: Tables) -> None:
+        self._remove_leftovers(part.relation.oid)
+        relation = part.relation
+        shadow = tables.shadow(relation, part.job) if relation.columns else None
+        self._record(_Filling(part.job, relation.oid, (relation.schema, relation.table), shadow))
+
+    def _rows(self, part: ImportPart, filling: _Filling, staged: Sequence[StagedChanges], tables: Tables) -> None:
+        if self._query(f"SELECT 1 FROM {_PARTS} WHERE job = ? AND number = ?", part.job, part.number):
+            return
+        self._record(replace(self._applied(filling, staged, tables), source=filling.source))
+        self._connection.execute(f"INSERT INTO {_PARTS} VALUES (?, ?)", [part.job, part.number])
+
+    def _changes(self, part: ImportPart, filling: _Filling, staged: Sequence[StagedChanges], tables: Tables) -> None:
+        assert part.upto is not None
+        if filling.replayed is not None and part.upto <= filling.replayed:
+            return
+        self._record(replace(self._applied(filling, staged, tables), replayed=part.upto))
+
+    def _end(self, part: ImportPart, filling: _Filling, tables: Tables) -> None:
+        assert part.upto is not None
+        self._forget(part.job)
+        if filling.shadow is not None:
+            tables.swap_in(filling.source, filling.shadow)
+        self._connection.execute(f"DELETE FROM {_READY} WHERE oid = ?", [filling.oid])
+        self._connection.execute(
+            f"INSERT INTO {_READY} VALUES (?, ?, ?, ?, ?, ?)", [*self._owner, filling.oid, part.job, str(part.upto)]
+        )
+
+    def _applied(self, filling: _Filling, staged: Sequence[StagedChanges], tables: Tables) -> _Filling:
+        """The import after these; the source's table may have been altered or renamed in between.
+
+        Only changes tell of its name: rows may come later, under the name that it had when the import began.
+        """
+
+        def target_of(relation: Relation) -> Target:
+            nonlocal filling
+            shadow = filling.shadow or tables.shadow(relation, filling.job)
+            shadow = tables.fitted_shadow(relation, shadow)
+            filling = replace(filling, source=(relation.schema, relation.table), shadow=shadow)
+            return shadow
+
+        apply_to_shadow(self._connection, target_of, staged)
+        return filling
+
+    def _is_ready(self, part: ImportPart) -> bool:
+        found = self._query(
+            f"SELECT job FROM {_READY} WHERE oid = ? AND subscription = ?", part.relation.oid, self._subscription
+        )
+        return any(job >= part.job for (job,) in found)
+
+    def _filling(self, job: int) -> _Filling | None:
+        found = self._query(
+            f"SELECT oid, source_schema, source_table, target_schema, target_table, columns, replayed FROM {_UNDER_WAY} "
+            "WHERE job = ? AND subscription = ?", job, self._subscription,
+        )  # fmt: skip
+        if not found:
+            return None
+        oid, source_schema, source_table, schema, table, columns, replayed = found[0]
+        shadow = Target(schema, table, load_columns(columns), oid) if table is not None else None
+        return _Filling(job, oid, (source_schema, source_table), shadow, _lsn(replayed))
+
+    def _record(self, filling: _Filling) -> None:
+        shadow = filling.shadow
+        self._connection.execute(f"DELETE FROM {_UNDER_WAY} WHERE job = ?", [filling.job])
+        self._connection.execute(
+            f"INSERT INTO {_UNDER_WAY} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                *self._owner, filling.oid, filling.job, *filling.source, shadow.schema if shadow else None,
+                shadow.table if shadow else None, dump_columns(shadow) if shadow else None,
+                str(filling.replayed) if filling.replayed is not None else None,
+            ],
+        )  # fmt: skip
+
+    def _remove_leftovers(self, oid: int) -> None:
+        """What another subscription recorded, and what imports of this table left that did not come to an end."""
+        self._connection.execute(f"DELETE FROM {_READY} WHERE subscription <> ?", [self._subscription])
+        left = self._query(
+            f"SELECT job, target_schema, target_table FROM {_UNDER_WAY} WHERE oid = ? OR subscription <> ?",
+            oid, self._subscription,
+        )  # fmt: skip
+        for job, schema, table in left:
+            if table is not None:
+                self._connection.execute(f"DROP TABLE IF EXISTS {Target(schema, table, {}, oid).sql}")
+            self._forget(job)
+
+    def _forget(self, job: int) -> None:
+        self._connection.execute(f"DELETE FROM {_UNDER_WAY} WHERE job = ?", [job])
+        self._connection.execute(f"DELETE FROM {_PARTS} WHERE job = ?", [job])
+
+    def _query(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        return self._connection.execute(statement, list(values)).fetchall()
+
+
+def _lsn(text: str | None) -> LSN | None:
+    return LSN.parse(text) if text is not None else None
