@@ -60,7 +60,7 @@ def test_every_mistake_has_a_line_of_its_own(tmp_path: Path, penstock: Here) -> 
     assert len(outcome.errors) == len(outcome.err.splitlines()) == 3
 
 
-@pytest.mark.parametrize("verb", ["init", "destroy", "check", "run", "capture", "deliver", "status"])
+@pytest.mark.parametrize("verb", ["init", "destroy", "check", "run", "capture", "deliver", "copy", "status"])
 def test_a_file_that_is_not_there_is_named(verb: str, tmp_path: Path, penstock: Here) -> None:
     outcome = penstock(verb, tmp_path / "absent.yaml")
     assert (outcome.code, outcome.err) == (2, f"error: {tmp_path}/absent.yaml: no such file; check the path\n")
@@ -106,14 +106,21 @@ def test_python_m_penstock_tells_its_version() -> None:
 def test_help_names_every_verb(penstock: Here) -> None:
     outcome = penstock("--help")
     assert outcome.code == 0
-    for verb in ("demo", "init", "destroy", "check", "run", "capture", "deliver", "status", "log"):
+    for verb in ("demo", "init", "destroy", "check", "run", "capture", "deliver", "copy", "tables", "status", "log"):
         assert f"\n  {verb} " in outcome.out
 
 
+@pytest.mark.parametrize("verb", ["list", "add", "remove", "resync"])
+def test_tables_of_a_file_that_is_not_there(verb: str, tmp_path: Path, penstock: Here) -> None:
+    outcome = penstock("tables", tmp_path / "absent.yaml", verb, *([] if verb == "list" else ["orders"]))
+    assert (outcome.code, outcome.err) == (2, f"error: {tmp_path}/absent.yaml: no such file; check the path\n")
+
+
 def test_a_source_that_is_down_fails_at_once_and_keeps_the_password(tmp_path: Path, penstock: Here) -> None:
-    file = write_config(tmp_path, NOWHERE)
-    for verb in ("init", "destroy", "run"):
-        outcome = penstock(verb, file, "--debug")
+    file = write_config(tmp_path, NOWHERE, source={"url": NOWHERE, "mode": "copy_and_stream"})
+    tables = [["tables", file, verb] for verb in ("list", "add", "remove", "resync")]
+    for command in (["init", file], ["destroy", file], ["run", file], ["copy", file], *tables):
+        outcome = penstock(*command, *(["t"] if command[-1] in ("add", "remove", "resync") else []), "--debug")
         assert outcome.code == 1
         assert "127.0.0.1:1/shop" in outcome.errors[0]
         assert "s3cret" not in outcome.err + outcome.out

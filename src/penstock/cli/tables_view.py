@@ -21,7 +21,8 @@ _NAMES = 10
 def summary(tables: Sequence[TableStatus]) -> Text:
     """``2 streaming: public.orders, public.users``, or how many are in which state."""
     if len({table.state for table in tables}) > 1:
-        return Text(f"tables  {_counts(tables)}")
+        each_once = {(table.qualified_name, table.state) for table in tables}
+        return Text(f"tables  {_counts([state for _, state in each_once])}")
     names = sorted({table.qualified_name for table in tables})
     shown = f"{', '.join(names[:_NAMES])}{', …' if len(names) > _NAMES else ''}"
     return Text(f"tables  {len(names)} {_word(tables[0].state)}: {shown}")
@@ -59,7 +60,7 @@ def progress_bars(tables: Sequence[TableStatus]) -> RenderableType | None:
     parts: list[RenderableType] = [_bars(moving[:MOST_BARS])] if moving else []
     others = [*moving[MOST_BARS:], *(t for t in tables if t.state in ("pending", "failed"))]
     if others:
-        parts.append(Text(f"{'and ' if moving else 'tables  '}{_counts(others)}"))
+        parts.append(Text(f"{'and ' if moving else 'tables  '}{_counts([table.state for table in others])}"))
     parts.extend(_troubles(others))
     return Group(*parts) if parts else None
 
@@ -95,8 +96,8 @@ def _troubles(tables: Sequence[TableStatus]) -> Iterator[Text]:
         yield Text(f"waiting for {waited_for}", "yellow")
 
 
-def _counts(tables: Sequence[TableStatus]) -> str:
-    counts = Counter(table.state for table in tables)
+def _counts(states: Sequence[str]) -> str:
+    counts = Counter(states)
     return ", ".join(f"{counts[state]:,} {_word(state)}" for state in _ORDER if state in counts)
 
 
@@ -111,7 +112,7 @@ def _name(table: TableStatus) -> str:
 def _rows(table: TableStatus) -> str:
     copied = table.rows_copied or 0
     if table.rows_estimated is None or table.rows_estimated < copied:
-        return f"{copied:,} rows"
+        return f"{copied:,} {'row' if copied == 1 else 'rows'}"
     return f"{copied:,} of about {table.rows_estimated:,} rows"
 
 
