@@ -1,8 +1,8 @@
 """The server's answer to COPY … TO STDOUT as bytes in a buffer: rows without their frames, and the other messages.
 
 Each row comes as a CopyData message of its own: ``d``, a length of four bytes that counts itself, the row. Text has no
-NUL byte and the length of a row under 16 MiB begins with one, so NumPy finds the headers all at once. Nothing is inside
-this file that reads or waits.
+NUL byte and the length of a row under 16 MiB begins with one, so NumPy finds the headers all at once. Nothing in
+this file reads or waits.
 https://www.postgresql.org/docs/current/protocol-message-formats.html
 """
 
@@ -111,7 +111,7 @@ def copy_data(data: UInt8s) -> tuple[Int64s, Int64s]:
     if len(headers) == 0:
         return _walk(data)
     ends = headers + 1 + BigEndian(data).u32(headers + 1)
-    if headers[0] != 0 or not (ends[:-1] == headers[1:]).all():
+    if headers[0] != 0 or ends[-1] < headers[-1] + _HEADER.size or not (ends[:-1] == headers[1:]).all():
         return _walk(data)
     complete = len(ends) if ends[-1] <= len(data) else len(ends) - 1
     return headers[:complete] + _HEADER.size, ends[:complete]

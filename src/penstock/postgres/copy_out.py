@@ -34,6 +34,7 @@ from penstock.postgres.copy_frames import Message, ReceiveBuffer, error_of
 PIECE_BYTES = 4 << 20
 
 _PATIENCE = 5.0  # for the end of a query that was cancelled
+_SILENCE = 1.0  # after which what has come is looked at, whatever it is
 _STATES = {b"I": pq.TransactionStatus.IDLE, b"T": pq.TransactionStatus.INTRANS, b"E": pq.TransactionStatus.INERROR}
 # CopyOutResponse, CopyDone, CommandComplete, NoticeResponse, ParameterStatus, NotificationResponse.
 _NOTHING_TO_DO = frozenset("HcCNSA")
@@ -60,15 +61,28 @@ def encrypted(connection: Connection) -> bool:
 
 
 def through_libpq(connection: Connection, command: sql.Composed) -> Generator[pa.Buffer, None, None]:
+    stopped = False
+    try:
+        with connection.cursor() as cursor, cursor.copy(command) as copy:
+            try:
+                yield from _joined(copy)
+            except GeneratorExit:  # psycopg cancels the query and reads the rest
+                stopped = True
+                raise
+    except psycopg.OperationalError:
+        if not stopped:
+            raise
+
+
+def _joined(copy: psycopg.Copy) -> Iterator[pa.Buffer]:
     rows: list[bytes] = []
     size = 0
-    with connection.cursor() as cursor, cursor.copy(command) as copy:
-        for row in copy:
-            rows.append(bytes(row))  # copied at once, so that libpq's buffer is reused
-            size += len(row)
-            if size >= PIECE_BYTES:
-                yield pa.py_buffer(b"".join(rows))
-                rows, size = [], 0
+    for row in copy:
+        rows.append(bytes(row))  # copied at once, so that libpq's buffer is reused
+        size += len(row)
+        if size >= PIECE_BYTES:
+            yield pa.py_buffer(b"".join(rows))
+            rows, size = [], 0
     if rows:
         yield pa.py_buffer(b"".join(rows))
 
@@ -136,12 +150,12 @@ class _Answer:
             self._connection.close()
 
     def _receive(self) -> None:
-        """Until the buffer is full, the answer is complete, or nothing has come for a second."""
+        """Until the buffer is full, the answer is complete, or nothing has come for a while."""
         while room := self._buffer.room():
             try:
                 count = os.readv(self._socket, [room])
             except BlockingIOError:
-                if not self._poll.poll(1000):
+                if not self._poll.poll(_SILENCE * 1000):
                     return
                 continue
             except OSError:
