@@ -118,9 +118,10 @@ def test_tables_of_a_file_that_is_not_there(verb: str, tmp_path: Path, penstock:
 
 def test_a_source_that_is_down_fails_at_once_and_keeps_the_password(tmp_path: Path, penstock: Here) -> None:
     file = write_config(tmp_path, NOWHERE, source={"url": NOWHERE, "mode": "copy_and_stream"})
-    tables = [["tables", file, verb] for verb in ("list", "add", "remove", "resync")]
-    for command in (["init", file], ["destroy", file], ["run", file], ["copy", file], *tables):
-        outcome = penstock(*command, *(["t"] if command[-1] in ("add", "remove", "resync") else []), "--debug")
+    single: list[tuple[str, ...]] = [(verb, str(file)) for verb in ("init", "destroy", "run", "copy")]
+    edits = [("tables", str(file), verb, "t") for verb in ("add", "remove", "resync")]
+    for command in (*single, ("tables", str(file), "list"), *edits):
+        outcome = penstock(*command, "--debug")
         assert outcome.code == 1
         assert "127.0.0.1:1/shop" in outcome.errors[0]
         assert "s3cret" not in outcome.err + outcome.out

@@ -28,6 +28,7 @@ TABLES = """
 CREATE TABLE orders (id bigint PRIMARY KEY, status text, total numeric(10,2));
 CREATE TABLE audit_log (entry text);
 """
+EARLIER = "INSERT INTO orders SELECT n, 'old', n FROM generate_series(101, 110) n;"
 CHANGES = """
 INSERT INTO orders SELECT n, 'new', n FROM generate_series(1, 20) n;
 INSERT INTO audit_log VALUES ('not for the mirror');
@@ -72,6 +73,7 @@ def shop(postgres18: EmbeddedPostgres) -> Iterator[str]:
         connection.execute("GRANT ALL ON SCHEMA public TO shop_owner")
         connection.execute("SET ROLE shop_owner")
         connection.execute(TABLES)
+        connection.execute(EARLIER)
         connection.execute("RESET ROLE")
         for statement in blocks("sql", README)[0].text.splitlines():
             connection.execute(statement.encode())
@@ -105,6 +107,7 @@ def walk(shop: str) -> Iterator[Walk]:
             left = connection.execute("SELECT 1 FROM pg_replication_slots WHERE database = 'shop'").fetchall()
             assert left == []
             assert connection.execute("SELECT 1 FROM pg_publication").fetchall() == []
+            assert connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'penstock'").fetchall() == []
         assert (walk.directory / "shop.duckdb").exists()
 
 
@@ -116,23 +119,26 @@ def test_the_mirror_holds_what_the_source_does(walk: Walk) -> None:
     ):
         expected = source.execute(query).fetchall()
         assert mirror.execute(query).fetchall() == expected
-        assert len(expected) == 19
+        assert len(expected) == 29
         assert mirror.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'audit_log'").fetchall() == []
 
 
 def test_the_readmes_query_works(walk: Walk) -> None:
     done = walk.run_python(blocks("python", README)[0].text)
     assert done.returncode == 0, done.stderr
-    assert "paid" in done.stdout
+    assert "10 rows" in done.stdout
 
 
 def test_status_and_log_show_what_happened(walk: Walk) -> None:
-    _, _, status, log, _ = told_to_type(README)
+    _, _, status, tables, log, _ = told_to_type(README)
     shown = walk.type(f"{status} --json")
     assert shown.returncode == 0, shown.stderr
     found = json.loads(shown.stdout)
     assert found["name"] == "shop"
-    assert [(sink["name"], sink["type"], sink["changes_total"]) for sink in found["sinks"]] == [("lake", "duckdb", 26)]
+    assert [(sink["name"], sink["type"], sink["error"]) for sink in found["sinks"]] == [("lake", "duckdb", None)]
+    listed = walk.type(tables)
+    assert listed.returncode == 0, listed.stderr
+    assert [line.split()[:3] for line in listed.stdout.splitlines()[1:]] == [["public.orders", "lake", "streaming"]]
     events = [json.loads(line) for line in walk.type(log).stdout.splitlines()]
     assert [event["op"] for event in events].count("update") == 5
     assert {event["table"] for event in events} == {"orders"}
