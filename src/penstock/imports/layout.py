@@ -48,7 +48,7 @@ class TableLayout:
     @cached_property
     def fingerprint(self) -> str:
         """As long as it is the same, chunks that were planned for the layout hold every row that was there then."""
-        heaps = [(leaf.oid, leaf.filenode, leaf.schema, leaf.table) for leaf in self.leaves]
+        heaps = sorted((leaf.oid, leaf.filenode, leaf.schema, leaf.table) for leaf in self.leaves)
         parts = [self.relation.fingerprint, self.row_filter, self.partitioned, self.leaves_out, self.key_order, heaps]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 

@@ -117,12 +117,13 @@ def _bound(
     connection: Connection, layout: TableLayout, after: tuple[str, ...] | None, step: int
 ) -> tuple[str, ...] | None:
     """The key that is ``step`` rows further on; None if the table ends before."""
-    key = sql.SQL(", ").join(sql.Identifier(name) for name in layout.key_order)
-    texts = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(name)) for name in layout.key_order)
+    # Qualified, or ORDER BY would mean the texts, which have the columns' names.
+    key = [sql.Identifier("t", name) for name in layout.key_order]
+    texts = sql.SQL(", ").join(sql.SQL("{}::text").format(column) for column in key)
     # Beyond the last bound, so that each is beyond the one before whatever happens to the rows.
     where = sql.SQL("") if after is None else sql.SQL("where {}").format(_compared(layout, ">", after))
-    query = sql.SQL("select {} from {} {} order by {} offset {} limit 1").format(
-        texts, _root(layout), where, key, sql.Literal(step if after is None else step - 1)
+    query = sql.SQL("select {} from {} as t {} order by {} offset {} limit 1").format(
+        texts, _root(layout), where, sql.SQL(", ").join(key), sql.Literal(step if after is None else step - 1)
     )
     with translated_errors(f"Planning the import of {layout.relation.qualified_name}"):
         row = connection.execute(query).fetchone()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 
@@ -30,26 +32,20 @@ def migrate(connection: Connection) -> list[int]:
     """Brings the schema to the newest version, and says which migrations that took. Two at once wait for each other."""
     if installed(connection):
         return []
-    try:
+    with _advising(connection):
         return gently(connection, f"Creating the schema {OWN_SCHEMA}", lambda: _migrate(connection))
-    except SourceRefused as error:
-        if isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
-            raise SourceRefused(error.message, f"As an administrator run: {_grant(connection)}") from error
-        if isinstance(error.__cause__, psycopg.errors.ReadOnlySqlTransaction):
-            advice = "Run `penstock init` with the URL of a primary that can be written to."
-            raise SourceRefused(error.message, advice) from error
-        raise
 
 
 def installed(connection: Connection) -> bool:
     """Whether the schema is there, in the newest version."""
-    with translated_errors(f"Looking for the schema {OWN_SCHEMA}"):
+    with _advising(connection), translated_errors(f"Looking for the schema {OWN_SCHEMA}"):
         done = _versions(connection)
-    if done and max(done) > max(_migrations()):
+    newest = max(_migrations())
+    if done and max(done) > newest:
         raise SourceRefused(
             f"The schema {OWN_SCHEMA} on the source is of a newer Penstock: its version is {max(done)}, and this one "
-            f"knows up to {max(_migrations())}.",
-            "Upgrade this Penstock to the one that the other pipelines of this database use.",
+            f"knows up to {newest}.",
+            "Use the same version of Penstock for all pipelines of this database.",
         )
     return done >= _migrations().keys()
 
@@ -60,13 +56,23 @@ def remove(connection: Connection, pipeline: str) -> list[str]:
     Says what it removed. A schema in which there is something else stays.
     """
     with translated_errors(f"Looking for the schema {OWN_SCHEMA}"):
-        if not _versions(connection):
+        if not _present(connection):
             return []
-    try:
+    migrate(connection)
+    with _advising(connection):
         return gently(connection, f"Emptying the schema {OWN_SCHEMA}", lambda: _remove(connection, pipeline))
+
+
+@contextmanager
+def _advising(connection: Connection) -> Iterator[None]:
+    """Says what to do where the role lacks a right, or the server takes no writes."""
+    try:
+        yield
     except SourceRefused as error:
         if isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
             raise SourceRefused(error.message, f"As an administrator run: {_grant(connection)}") from error
+        if isinstance(error.__cause__, psycopg.errors.ReadOnlySqlTransaction):
+            raise SourceRefused(error.message, "Use the URL of a primary: imports keep their queue there.") from error
         raise
 
 
@@ -78,14 +84,18 @@ def _migrations() -> dict[int, str]:
     return {version: found[version].read_text("utf-8") for version in sorted(found)}
 
 
+def _present(connection: Connection) -> bool:
+    """Whether the schema is there, in any version. Not by to_regclass, which fails where the role may not use it."""
+    query = (
+        "select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+        "where n.nspname = %s and c.relname = 'migrations')"
+    )
+    return connection.execute(query, [OWN_SCHEMA]).fetchone() == (True,)
+
+
 def _versions(connection: Connection) -> set[int]:
-    """Those that the database has. Not by to_regclass, which fails for a role that may not use the schema."""
-    found = connection.execute(
-        "select from pg_class c join pg_namespace n on n.oid = c.relnamespace "
-        "where n.nspname = %s and c.relname = 'migrations'",
-        [OWN_SCHEMA],
-    ).fetchone()
-    if found is None:
+    """Those that the database has."""
+    if not _present(connection):
         return set()
     return {version for (version,) in connection.execute("select version from penstock.migrations")}
 
