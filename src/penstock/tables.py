@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.config.model import Config
-from penstock.config.tables import TableSelection
 from penstock.errors import ConfigError
 from penstock.imports import jobs
 from penstock.imports.choices import Choice, choose
@@ -18,7 +17,7 @@ from penstock.postgres.connection import Connection
 from penstock.postgres.locks import subscription_lock
 from penstock.postgres.publication import PublishedTable, Reconciliation
 from penstock.postgres.subscription import PATIENCE
-from penstock.postgres.tables import survey
+from penstock.postgres.tables import named_tables
 from penstock.sinks.contract import Sink
 from penstock.state import PipelineState
 from penstock.status import tables_of
@@ -48,23 +47,17 @@ class Tables:
 
     def add(self, names: Sequence[str]) -> list[str]:
         self._require_own_publication("add tables to")
-        found = survey(self._connection, TableSelection(include=("*.*",)))
-        published = {table.qualified_name for table in self._manager.published()}
-        tables = {table.qualified_name: table for table in found.tables}
-        reasons = {left.qualified_name: left.reason for left in found.left_out}
-        wanted = [_known(name, {**tables, **reasons}, "the source") for name in names]
-        for name in wanted:
-            if name in reasons and name not in tables:
-                raise ConfigError(f"{name} cannot be captured: it is {reasons[name]}.", "Leave it out.")
-        for name in wanted:
-            self._choose(tables[name].schema, tables[name].table, "add")
+        tables = named_tables(self._connection, names)
+        published = {table.oid for table in self._manager.published()}
+        for table in tables:
+            self._choose(table.schema, table.table, "add")
         self.keep_in_step()
         then = "its import is in the queue" if self._config.source.copies else "its changes from now on are captured"
         return [
-            f"{name} is in the subscription already."
-            if name in published
-            else f"{name} is in the subscription: {then}."
-            for name in wanted
+            f"{table.qualified_name} is in the subscription already."
+            if table.oid in published
+            else f"{table.qualified_name} is in the subscription: {then}."
+            for table in tables
         ]
 
     def remove(self, names: Sequence[str]) -> list[str]:
