@@ -37,6 +37,8 @@ def copying(number: int) -> TableStatus:
     [
         (ORDERS, "public.orders → lake: 1,234,000 of about 5,000,000 rows, 310,000 rows/s, 12 s left"),
         (TableStatus("s", "t", "a", "copying"), "s.t → a: 0 rows"),
+        (TableStatus("s", "t", "a", "copying", 0, 10, rows_per_second=0.0), "s.t → a: 0 of about 10 rows"),
+        (TableStatus("s", "t", "a", "copying", 1), "s.t → a: 1 row"),
         (TableStatus("s", "t", "a", "copying", 12, None, rows_per_second=3.0), "s.t → a: 12 rows, 3 rows/s"),
         (TableStatus("s", "t", "a", "copying", 12, 10), "s.t → a: 12 rows"),  # the estimate was too low
     ],

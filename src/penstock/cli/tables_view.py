@@ -47,7 +47,7 @@ def tables_table(tables: Sequence[TableStatus]) -> Table:
 def progress_line(table: TableStatus) -> str:
     """``public.orders → lake: 1,234,000 of about 5,000,000 rows, 310,000 rows/s, 12 s left``."""
     parts = [_rows(table)]
-    if table.rows_per_second is not None:
+    if table.rows_per_second:
         parts.append(f"{table.rows_per_second:,.0f} rows/s")
     if table.seconds_left is not None:
         parts.append(f"{duration(table.seconds_left)} left")
@@ -84,7 +84,7 @@ def _bar(table: TableStatus) -> ProgressBar:
 def _pace(table: TableStatus) -> tuple[str, str, str]:
     if table.state == "catching_up":
         return _size(table.bytes_copied), "", "catching up"
-    rate = "" if table.rows_per_second is None else f"{table.rows_per_second:,.0f} rows/s"
+    rate = f"{table.rows_per_second:,.0f} rows/s" if table.rows_per_second else ""
     return _size(table.bytes_copied), rate, f"{_left(table)} left" if table.seconds_left is not None else ""
 
 
