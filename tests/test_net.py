@@ -18,6 +18,7 @@ from penstock.net import NetChanges, codes, net
 from penstock.sinks.contract import Batch
 from penstock.sinks.duckdb import DuckDBSink
 from penstock.testing.change_batches import UNCHANGED, changes
+from tests.import_histories import ImportHistory, import_histories, parts_of
 from tests.table_histories import FULL, SINGLE, WITHOUT_KEY, History, Row, Rows, bag, histories
 
 steady = settings(max_examples=150, derandomize=True, deadline=None)
@@ -35,14 +36,21 @@ def applied(start: Rows, several: list[NetChanges]) -> Rows:
     return state
 
 
-def _applied_one(state: Rows, change: NetChanges) -> Rows:
+def _applied_one(state: Rows, change: NetChanges, *, may_exist: bool = False) -> Rows:
     table = change.relation
     names = [column.name for column in table.columns]
     upserts = _rows(names, change.upserts)
+    absent = set()
     for index, mask in change.unchanged.items():
         origins = _rows(list(table.key), change.kept_from)
         for place in np.flatnonzero(mask).tolist():
-            upserts[place][names[index]] = _by_key(table, state, origins[place])[names[index]]
+            found = _by_key(table, state, origins[place])
+            assert may_exist or len(found) == 1
+            if found:
+                upserts[place][names[index]] = found[0][names[index]]
+            else:
+                absent.add(place)
+    upserts = [row for place, row in enumerate(upserts) if place not in absent]
     gone = _rows(list(table.key), change.deletes)
     state = [row for row in state if {name: row[name] for name in table.key} not in gone] if table.key else list(state)
     for row in _rows(names, change.removed):
@@ -55,9 +63,16 @@ def _rows(names: list[str], columns: object) -> Rows:
     return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
 
 
-def _by_key(table: Relation, state: Rows, key: Row) -> Row:
-    (found,) = [row for row in state if {name: row[name] for name in table.key} == key]
-    return found
+def _by_key(table: Relation, state: Rows, key: Row) -> Rows:
+    return [row for row in state if {name: row[name] for name in table.key} == key]
+
+
+def replayed(state: Rows, batches: list[ChangeBatch]) -> Rows:
+    """What ``may_exist`` is for: changes over a table that may have seen them."""
+    for batch in batches:
+        reduced = net(batch, may_exist=True)
+        state = _applied_one([] if reduced.truncated_at else state, reduced, may_exist=True)
+    return state
 
 
 def batch_of(history: History) -> ChangeBatch:
@@ -97,6 +112,19 @@ def test_chunks_and_buckets_come_to_the_same(history: History, cuts: list[int], 
     divided = by_bucket(chunks_of(batch_of(history), cuts), buckets)
     several = [net(chunk) for some in divided for chunk in some]
     assert bag(applied(history.start, several)) == bag(history.end)
+
+
+@settings(steady, max_examples=400)
+@given(import_histories(), st.lists(st.integers(0, 100), max_size=3), st.lists(st.integers(0, 100), max_size=3))
+def test_changes_replayed_over_rows_read_at_any_time_since_converge(
+    imported: ImportHistory, cuts: list[int], later_cuts: list[int]
+) -> None:
+    table = imported.table
+    state = replayed(imported.seen, parts_of(table, imported.while_read, 0x100, cuts))
+    if imported.seen_again:
+        state = replayed(state, [changes(table, [("read", row) for row in imported.seen_again])])
+    state = replayed(state, parts_of(table, imported.afterwards, 0x200, later_cuts))
+    assert bag(state) == bag(imported.history.end)
 
 
 @steady

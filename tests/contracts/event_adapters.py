@@ -17,8 +17,7 @@ from tests.contracts.sink_under_test import Row, SinkUnderTest
 
 
 def replayed(events: list[dict[str, Any]], relation: Relation) -> list[Row]:
-    """The table's rows after these events, found by key, or by the whole old row where there is no key."""
-    columns = [column.name for column in relation.columns]
+    """The table's rows after these events, as docs/events.md tells readers to apply them."""
     rows: list[dict[str, Any]] = []
     for event in events:
         if (event.get("schema"), event.get("table")) != (relation.schema, relation.table):
@@ -26,19 +25,36 @@ def replayed(events: list[dict[str, Any]], relation: Relation) -> list[Row]:
         if event["op"] == "truncate":
             rows.clear()
         elif event["op"] in ("insert", "read"):
+            _take(rows, event["key"])
             rows.append(event["after"])
         elif event["op"] == "update":
-            found = _find(rows, event)
-            found.update(event["after"])
+            before, present = _take(rows, _identity_before(event)), _take(rows, event["key"])
+            kept = present if before is None else before
+            if kept is not None or "unchanged" not in event:
+                rows.append({**(kept or {}), **event["after"]})
         elif event["op"] == "delete":
-            found = _find(rows, event)
-            del rows[next(index for index, row in enumerate(rows) if row is found)]
-    return [{name: _text(row[name]) for name in columns} for row in rows]
+            _take(rows, _identity_before(event))
+    columns = [column.name for column in relation.columns]
+    return [{name: _text(row.get(name)) for name in columns} for row in rows]
 
 
-def _find(rows: list[dict[str, Any]], event: dict[str, Any]) -> dict[str, Any]:
-    identity = event["before"] or event["key"]
-    return next(row for row in rows if all(row[name] == value for name, value in identity.items()))
+def _identity_before(event: dict[str, Any]) -> dict[str, Any] | None:
+    """The key that the row had, or all of the row where there is no key."""
+    before: dict[str, Any] | None = event["before"]
+    key: dict[str, Any] | None = event["key"]
+    if before is None or key is None:
+        return before or key
+    return {name: before[name] for name in key}
+
+
+def _take(rows: list[dict[str, Any]], identity: dict[str, Any] | None) -> dict[str, Any] | None:
+    """One row that has these values, removed; None if there is no such row."""
+    if identity is None:
+        return None
+    for index, row in enumerate(rows):
+        if all(row[name] == value for name, value in identity.items()):
+            return rows.pop(index)
+    return None
 
 
 def _text(value: Any) -> str | None:

@@ -23,11 +23,12 @@ class SinkUnderTest:
     name: ClassVar[str]
     keeps_progress: ClassVar[bool]  # prepare() gives the position of what is there
     keeps_messages: ClassVar[bool]  # of pg_logical_emit_message
+    subscription = "penstock_1"
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._batches = 0
-        self._position = LSN(0)
+        self.position = LSN(0)
         self._sinks: list[Sink[Any]] = []
 
     def new_sink(self) -> Sink[Any]:
@@ -44,6 +45,7 @@ class SinkUnderTest:
         """A sink as it is after the process started anew, ready for batches."""
         self.close()
         sink = self.new_sink()
+        sink.subscription = self.subscription
         self._sinks.append(sink)
         sink.prepare()
         return sink
@@ -54,8 +56,8 @@ class SinkUnderTest:
 
     def next_batch(self, end: int) -> Batch:
         """The batch that follows the last one; its changes have commit LSNs from that one's end up to below ``end``."""
-        batch = Batch(self._batches, self._position, LSN(end), str(self.directory / "staging" / str(self._batches)))
-        self._batches, self._position = self._batches + 1, LSN(end)
+        batch = Batch(self._batches, self.position, LSN(end), str(self.directory / "staging" / str(self._batches)))
+        self._batches, self.position = self._batches + 1, LSN(end)
         return batch
 
 

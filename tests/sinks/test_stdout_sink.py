@@ -4,12 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from penstock.lsn import LSN
-from penstock.sinks.contract import Batch
+from penstock.sinks.contract import Batch, ImportPart
 from penstock.sinks.registry import sink_class
 from penstock.sinks.stdout import StdoutSettings, StdoutSink
 from penstock.testing.change_batches import changes, relation
@@ -60,6 +61,21 @@ def test_a_definition_is_printed_once_per_run(capfdbinary: pytest.CaptureFixture
         sink.commit(BATCH, [sink.write(BATCH, iter([changes(USERS, [("insert", {"id": lsn})], lsn=lsn)]))])
     lines = [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
     assert ["schema" in line for line in lines] == [True, False, False]
+
+
+def test_the_parts_of_an_import_are_printed_as_they_come(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    sink = StdoutSink(StdoutSettings(name="out"))
+    read = changes(USERS, [("read", {"id": 1}), ("read", {"id": 2})], lsn=3)
+    late = changes(USERS, [("delete", None, {"id": 1})], lsn=4)
+    for job in (1, 2):
+        for phase, some in (("begin", None), ("rows", read), ("changes", late), ("end", None)):
+            batch = replace(BATCH, part=ImportPart(job, USERS, phase, 1, upto=LSN(8)))  # type: ignore[arg-type]
+            sink.commit(batch, [sink.write(batch, iter([some]))] if some is not None else [])
+    assert sink.imported() is None
+    events = [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
+    assert [event["op"] for event in events] == [
+        "schema", "read", "read", "delete", "truncate", "read", "read", "delete",
+    ]  # fmt: skip
 
 
 def test_a_reader_that_went_away_is_a_plain_refusal(tmp_path: Path) -> None:

@@ -125,17 +125,22 @@ def _fill_kept_where_known(
 ) -> pa.Table:
     """The same while a table is being filled, from rows that were read at different times.
 
-    A row that is not there was not seen when the table was read: what it lacks is brought by rows that replace it, unless
-    a later change removes it. One that was seen twice has the same values in both, or a change in between sets them.
+    Where the row is not there under the key that it had, the one with its present key is: it was read after its key had
+    changed. Where neither is, it moved while the table was read; then somebody reads it again, unless a later change
+    removes it. A row that was seen twice has the same values in both, or a change in between sets them.
     """
     assert change.partly_kept is not None
     rows = change.partly_kept.open()
-    own_key = ", ".join(f"s.c{index}" for index in change.relation.key_indexes)
+    key = change.relation.key_indexes
+    own_key = ", ".join(f"s.c{index}" for index in key)
+    under_own_key = ", ".join(f"c{index} AS k{index}" for index in key)
     connection.register("staged", rows)
     try:
         return connection.sql(
-            f"SELECT {_filled_values(names, rows)} FROM staged s JOIN {target.sql} t ON {_same_as_kept(names, change)} "
-            f"QUALIFY row_number() OVER (PARTITION BY {own_key} ORDER BY t.rowid) = 1"
+            f"SELECT {_filled_values(names, rows)} "
+            f"FROM (SELECT *, 1 AS look FROM staged UNION ALL SELECT * REPLACE ({under_own_key}), 2 FROM staged) s "
+            f"JOIN {target.sql} t ON {_same_as_kept(names, change)} "
+            f"QUALIFY row_number() OVER (PARTITION BY {own_key} ORDER BY s.look, t.rowid) = 1"
         ).to_arrow_table()
     finally:
         connection.unregister("staged")
