@@ -304,6 +304,19 @@ def test_copiers_share_the_chunks_of_a_job_and_take_those_of_a_dead_one(
     wait_until(lambda: claimed(queue, owner) == [2, 3], what="the dead copier's chunks")
 
 
+def test_a_chunk_stays_with_its_reader_when_its_job_passes_to_another(
+    queue: Connection, session: Callable[[], Connection]
+) -> None:
+    first, helper = session(), session()
+    job, _ = copying(first, 1, 1)
+    assert claimed(helper, jobs.register_copier(helper), most_bytes=1) == [1]
+    first.close()
+    copier = jobs.register_copier(queue)
+    wait_until(lambda: jobs.claim_jobs(queue, "shop", copier, ["lake"], None), what="the dead copier's job")
+    assert jobs.unfinished_chunks(queue, job.id) == [(1, "copying"), (2, "todo")]
+    assert claimed(queue, copier) == [2]
+
+
 def test_what_is_released_is_free_at_once(queue: Connection, session: Callable[[], Connection]) -> None:
     job, copier = copying(queue, 1, 1)
     assert claimed(queue, copier, most_bytes=1) == [1]
@@ -364,6 +377,24 @@ def test_no_more_claims_are_under_way_than_connections_allow(
     other.close()  # a dead copier uses no connection, and its chunks are there to be taken
     wait_until(lambda: claimed(queue, copier, 2, most_connections=2) == [3, 4], what="the dead copier's claim")
     assert claimed(queue, copier, 2, most_connections=2) == []
+
+
+def test_two_that_claim_at_once_do_not_take_one_connection_too_many(
+    queue: Connection, session: Callable[[], Connection]
+) -> None:
+    _, copier = copying(queue, 1, 1)
+    other, watcher = session(), session()
+    another = jobs.register_copier(other)
+    waiting = "select from pg_locks where locktype = 'advisory' and not granted and pid = %s"
+    with ThreadPoolExecutor(1) as pool:
+        with queue.transaction():
+            assert claimed(queue, copier, 1, most_connections=1) == [1]
+            claiming = pool.submit(claimed, other, another, 1, 1)
+            wait_until(
+                lambda: claiming.done() or watcher.execute(waiting, [other.info.backend_pid]).fetchone() is not None,
+                what="the other to wait",
+            )
+        assert claiming.result() == []
 
 
 @both_versions
@@ -437,16 +468,3 @@ def test_expiring_a_job_while_its_chunks_are_recorded_ends_in_no_deadlock(
             created(queue)
             recording.result()
     assert the_job(queue).chunks_done == 0
-
-
-def test_chunks_that_are_done_do_not_make_claiming_slower(queue: Connection) -> None:
-    """By the plan: what is open is found by an index that holds nothing else."""
-    job, copier = copying(queue, *[1] * 5000)
-    jobs.chunks_done(queue, job.id, range(1, 4900))
-    queue.execute("analyze penstock.import_chunks")
-    rows = queue.execute(
-        "explain select * from penstock.import_chunks c join penstock.import_jobs j on c.job_id = j.id "
-        "where j.pipeline = 'shop' and j.state = 'copying' and c.state in ('todo', 'copying') order by job_id, number"
-    )
-    assert "import_chunks_open" in "\n".join(line for (line,) in rows)
-    assert claimed(queue, copier, most_bytes=1) == [4900]

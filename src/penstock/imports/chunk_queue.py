@@ -26,6 +26,7 @@ from penstock.imports.plan import Chunk
 from penstock.postgres.connection import Connection, translated_errors
 
 _MOST_CHUNKS = 64
+_INSERTED_AT_ONCE = 500  # a JSON array of chunks with thousands of keys each has its limits
 
 
 def claim_chunks(
@@ -36,22 +37,23 @@ def claim_chunks(
 
     None when ``most_connections`` claims of the pipeline are under way. Only of ``sinks`` and ``tables`` where given.
 
-    1. How many chunks make a claim is looked up without locks.
+    1. The first ones that are open are looked up without locks, and how many of them make a claim.
     2. So many are locked, passing over those that others are claiming right now.
     3. They are marked, unless somebody had them already: who is alive is asked anew, with the rows in our hands.
     """
-    scope = {"pipeline": pipeline, "sinks": None if sinks is None else list(sinks), "most_bytes": most_bytes,
-             "tables": None if tables is None else list(tables), "most_chunks": _MOST_CHUNKS}  # fmt: skip
+    scope = {"pipeline": pipeline, "sinks": None if sinks is None else list(sinks), "most": _MOST_CHUNKS,
+             "tables": None if tables is None else list(tables)}  # fmt: skip
     with translated_errors("Claiming chunks of imports"), connection.transaction():
         if most_connections is not None and _claims_under_way(connection, pipeline) >= most_connections:
             return []
-        sink, count = connection.execute(_HOW_MANY, scope).fetchone() or (None, 0)
-        rows = connection.execute(_LOCKED, {**scope, "sink": sink, "count": count}).fetchall() if count else []
-        wanted = rows[: max(1, sum(1 for _ in takewhile(most_bytes.__ge__, accumulate(row[2] for row in rows))))]
-        marked = connection.execute(
-            _CLAIMED, [copier, [job for job, _, _ in wanted], [number for _, number, _ in wanted]]
-        ).fetchall()
-        jobs = {job.id: job for job in read_jobs(connection, "id = any(%s)", [list({job for job, _ in marked})])}
+        connection.execute(_IN_ORDER)
+        found = connection.execute(_FIRST, scope).fetchall()
+        if not found:
+            return []
+        locked = connection.execute(_LOCKED, [*_columns(found), _fitting(found, most_bytes)]).fetchall()
+        wanted = locked[: _fitting(locked, most_bytes)]  # larger ones, if others have taken the first
+        marked = connection.execute(_CLAIMED, [copier, *_columns(wanted)]).fetchall() if wanted else []
+        jobs = {job.id: job for job in read_jobs(connection, "id = any(%s)", [[job for job, _ in marked]])}
     claimed = [(jobs[job], Chunk.from_json(chunk)) for job, chunk in marked]
     return sorted(claimed, key=lambda pair: (pair[0].id, pair[1].number))
 
@@ -68,16 +70,13 @@ def add_chunks(connection: Connection, job_id: int, chunks: Sequence[Chunk], lay
 
 
 def insert_chunks(connection: Connection, job_id: int, chunks: Sequence[Chunk]) -> None:
-    connection.execute(
+    query = (
         "insert into penstock.import_chunks (job_id, number, chunk, bytes_estimated) "
-        "select %s, n.number, n.chunk, n.bytes from unnest(%s::int[], %s::jsonb[], %s::bigint[]) as n (number, chunk, bytes)",
-        [
-            job_id,
-            [chunk.number for chunk in chunks],
-            [Jsonb(chunk.to_json()) for chunk in chunks],
-            [chunk.bytes for chunk in chunks],
-        ],
+        "select %s, (chunk->>'number')::int, chunk, (chunk->>'bytes')::bigint from jsonb_array_elements(%s) as chunk"
     )
+    for start in range(0, len(chunks), _INSERTED_AT_ONCE):
+        some = [chunk.to_json() for chunk in chunks[start : start + _INSERTED_AT_ONCE]]
+        connection.execute(query, [job_id, Jsonb(some)])
 
 
 def chunks_staged(connection: Connection, job_id: int, figures: Mapping[int, tuple[int, int]]) -> None:
@@ -105,6 +104,15 @@ def unfinished_chunks(connection: Connection, job_id: int) -> list[tuple[int, st
         return [(number, state) for number, state in rows]
 
 
+def _columns(found: Sequence[tuple[int, int, int]]) -> tuple[list[int], list[int]]:
+    return [job for job, _, _ in found], [number for _, number, _ in found]
+
+
+def _fitting(found: Sequence[tuple[int, int, int]], most_bytes: int) -> int:
+    """How many of the first make a claim."""
+    return max(1, sum(1 for _ in takewhile(most_bytes.__ge__, accumulate(size for _, _, size in found))))
+
+
 def _record(connection: Connection, change: str, parameters: dict[str, Any]) -> None:
     with translated_errors("Recording chunks of an import"), connection.transaction():
         connection.execute("select from penstock.import_jobs where id = %(job)s for update", parameters)
@@ -123,32 +131,34 @@ def _claims_under_way(connection: Connection, pipeline: str) -> int:
 
 _FREE = f"(c.state = 'todo' or c.state = 'copying' and (c.copier is null or c.copier not in {LIVING}))"
 
-_OPEN = f"""
-from penstock.import_jobs j join penstock.import_chunks c on c.job_id = j.id
-where j.pipeline = %(pipeline)s and j.state = 'copying' and c.state in ('todo', 'copying') and {_FREE}
-    and (%(sinks)s::text[] is null or j.sink = any(%(sinks)s))
-    and (%(tables)s::oid[] is null or j.table_oid = any(%(tables)s::oid[]))
-"""
+# By the index that has the queue's order, whatever the planner knows or not of a table that was filled a moment ago.
+_IN_ORDER = "set local enable_seqscan = off; set local enable_bitmapscan = off; set local enable_sort = off"
 
 _CLAIMS = f"""
 select count(distinct c.claim) from penstock.import_jobs j join penstock.import_chunks c on c.job_id = j.id
 where j.pipeline = %s and c.state = 'copying' and c.copier in {LIVING}
 """
 
-_HOW_MANY = f"""
-with open as (
-    select j.sink, c.job_id, c.number, c.bytes_estimated {_OPEN} order by c.job_id, c.number limit %(most_chunks)s
-), of_one_sink as (
-    select sink, row_number() over queue as place, sum(bytes_estimated) over queue as bytes
-    from open where sink = (select sink from open order by job_id, number limit 1)
-    window queue as (order by job_id, number)
+_FIRST = f"""
+with found as (
+    select j.id, j.sink, c.number, c.bytes_estimated from penstock.import_jobs j
+    cross join lateral (
+        select c.number, c.bytes_estimated from penstock.import_chunks c
+        where c.job_id = j.id and c.state in ('todo', 'copying') and {_FREE} order by c.number limit %(most)s
+    ) as c
+    where j.pipeline = %(pipeline)s and j.state = 'copying'
+        and (%(sinks)s::text[] is null or j.sink = any(%(sinks)s))
+        and (%(tables)s::oid[] is null or j.table_oid = any(%(tables)s::oid[]))
 )
-select sink, count(*) from of_one_sink where place = 1 or bytes <= %(most_bytes)s group by sink
+select id, number, bytes_estimated from found where sink = (select sink from found order by id limit 1)
+order by id, number limit %(most)s
 """
 
 _LOCKED = f"""
-select c.job_id, c.number, c.bytes_estimated {_OPEN} and j.sink = %(sink)s
-order by c.job_id, c.number limit %(count)s for update of c skip locked
+select c.job_id, c.number, c.bytes_estimated
+from unnest(%s::bigint[], %s::int[]) as wanted (job_id, number)
+join penstock.import_chunks c on c.job_id = wanted.job_id and c.number = wanted.number
+where {_FREE} order by c.job_id, c.number limit %s for update of c skip locked
 """
 
 _CLAIMED = f"""

@@ -93,6 +93,8 @@ def claim_jobs(
     scope = [pipeline, list(sinks), *[None if tables is None else list(tables)] * 2]
     with translated_errors("Claiming import jobs"), connection.transaction():
         found = [id for (id,) in connection.execute(_CLAIMABLE, scope)]
+        if not found:
+            return []
         claimed = [id for (id,) in connection.execute(_CLAIM, [copier, found])]
         connection.execute(_FREE_CHUNKS, [claimed])
         return read_jobs(connection, "id = any(%s)", [claimed])

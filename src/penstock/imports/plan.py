@@ -9,7 +9,7 @@ rows     the rows with these keys, to be read again
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from psycopg import sql
@@ -39,12 +39,13 @@ class Chunk:
     bytes: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """Without what it does not have: there may be very many."""
+        return {name: value for name, value in vars(self).items() if value not in (None, ())}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Chunk:
-        bounds = {name: None if data[name] is None else tuple(data[name]) for name in ("lower", "upper")}
-        return cls(**{**data, **bounds, "keys": tuple(tuple(key) for key in data["keys"])})
+        bounds = {name: tuple(data[name]) for name in ("lower", "upper") if name in data}
+        return cls(**{**data, **bounds, "keys": tuple(tuple(key) for key in data.get("keys", ()))})
 
 
 def plan_chunks(
