@@ -35,11 +35,11 @@ __all__ = ["MOST_BYTES", "ChunkReader", "LayoutChanged", "csv_rows", "read_rows"
 
 MOST_BYTES = 256 << 20  # of CSV held in memory until the transaction has ended
 
-# Text as capture gets it; one backend for one chunk; and no end set to a transaction by what the role has for people.
-_SETTINGS = f"{PINNED_SETTINGS}; set lock_timeout = '5s'; set max_parallel_workers_per_gather = 0; set jit = off"
+_LOCK_TIMEOUT = "5s"
+_SETTINGS = f"{PINNED_SETTINGS}; set max_parallel_workers_per_gather = 0; set jit = off"  # one backend for one chunk
 _TIMEOUTS = """
-select set_config(name, '0', false) from pg_settings
-where name in ('idle_in_transaction_session_timeout', 'transaction_timeout')
+select set_config(name, case name when 'lock_timeout' then %s else '0' end, false) from pg_settings
+where name in ('lock_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout')
 """
 
 
@@ -99,7 +99,7 @@ class ChunkReader:
         whole = self._chunk.kind == "whole"
         with translated_errors(self._doing):
             connection.execute(_SETTINGS)
-            connection.execute(_TIMEOUTS)
+            connection.execute(_TIMEOUTS, [_LOCK_TIMEOUT])
             level = "repeatable read" if whole else "read committed"
             connection.execute(f"begin transaction isolation level {level}, read only")
             row = connection.execute(
@@ -168,12 +168,12 @@ class ChunkReader:
             return meant
         with translated_errors(self._doing):
             connection.execute("rollback")
+        if isinstance(error, psycopg.errors.InsufficientPrivilege):
+            return SourceRefused(meant.message, self._missing_right(connection))
         try:
             self._check_layout(connection)
         except LayoutChanged as changed:
             return changed
-        if isinstance(error, psycopg.errors.InsufficientPrivilege):
-            return SourceRefused(meant.message, self._missing_right(connection))
         return meant
 
     def _missing_right(self, connection: Connection) -> str | None:
