@@ -44,7 +44,7 @@ class Chunk:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Chunk:
-        bounds = {name: tuple(data[name]) for name in ("lower", "upper") if name in data}
+        bounds: dict[str, Any] = {name: tuple(data[name]) for name in ("lower", "upper") if name in data}
         return cls(**{**data, **bounds, "keys": tuple(tuple(key) for key in data.get("keys", ()))})
 
 
