@@ -67,7 +67,7 @@ class TableCopy:
         self._handover = Handover(copying.state.root, job.sink)
         self._step: Callable[[Connection], None] = self._resume
         self._to = self._looked_upto = ZERO
-        self._told: frozenset[int] = frozenset()
+        self._because = ""
 
     @property
     def name(self) -> str:
@@ -144,9 +144,7 @@ class TableCopy:
         """The chunks are claimed and read elsewhere; here, it is seen when they are all there."""
         if self._in_trouble(connection):
             return
-        self._refuse_full_log()
-        self._tell_committed(connection)
-        if any(state != "staged" for _, state in jobs.unfinished_chunks(connection, self.job.id)):
+        if self._tell_committed(connection):
             return
         now = self._layout(connection)
         planned = self.job.layout
@@ -157,10 +155,38 @@ class TableCopy:
             grown = replace(planned, leaves=planned.leaves + added)
             self._add(connection, grown, self._chunks_of(connection, grown, len(planned.leaves)))
         elif now.fingerprint != planned.fingerprint:
-            self.begin_anew(connection, "Its definition changed, or it was rewritten, while it was copied.")
+            self.layout_changed("It was altered or rewritten while it was copied.")
         else:
             self._to = catalog.wal_marker(connection)
             self._step = self._read_moved_rows
+
+    def layout_changed(self, because: str) -> None:
+        """Rows may have moved without a change: the import begins anew. Unless the table was truncated: then there is nothing
+        left that a copy could bring, since all that is in there now comes with the changes."""
+        if self._step != self._look_for_truncate:
+            self._because, self._to = because, ZERO
+            self._step = self._look_for_truncate
+
+    def _look_for_truncate(self, connection: Connection) -> None:
+        now, planned, captured = self._layout(connection), self.job.layout, self._copying.state.capture()
+        if now is None or planned is None:
+            return
+        if now.relation != planned.relation:
+            self.begin_anew(connection, self._because)
+            return
+        unfinished = jobs.unfinished_chunks(connection, self.job.id)
+        jobs.chunks_done(connection, self.job.id, [number for number, state in unfinished if state == "todo"])
+        if any(state == "copying" for _, state in unfinished):
+            return
+        if self._to == ZERO:
+            self._to = catalog.wal_marker(connection)
+        elif captured is not None and captured.position >= self._to:
+            assert self.job.from_lsn is not None
+            if truncated_since(ChangeLog(self._copying.state.log_uri), self.job.table_oid, self.job.from_lsn):
+                committed = self._handover.committed(self.job.id).chunks
+                self._hand_over(connection, len({*committed, *self._handover.receipts(self.job.id)}))
+            else:
+                self.begin_anew(connection, self._because)
 
     def _chunks_of(self, connection: Connection, layout: TableLayout, first_leaf: int) -> list[Chunk]:
         """Of leaves that were attached while the others were copied."""
@@ -175,7 +201,7 @@ class TableCopy:
         assert layout is not None
         assert from_lsn is not None
         if not layout.relation.key or not may_lack_values(layout.relation):
-            self._hand_over(connection)
+            self._hand_over(connection, self.job.chunks)
             return
         if captured is None or captured.position < self._to:
             self.waiting_for = "capture to come as far"
@@ -189,12 +215,12 @@ class TableCopy:
             self._add(connection, layout, chunks)
             self._step = self._copy
         else:
-            self._hand_over(connection)
+            self._hand_over(connection, self.job.chunks)
 
-    def _hand_over(self, connection: Connection) -> None:
+    def _hand_over(self, connection: Connection, chunks: int) -> None:
         manifest = self._handover.manifest(self.job.id)
         assert manifest is not None
-        self._handover.write_manifest(replace(manifest, state="copied", to_lsn=self._to, chunks=self.job.chunks))
+        self._handover.write_manifest(replace(manifest, state="copied", to_lsn=self._to, chunks=chunks))
         jobs.copied(connection, self.job.id, self._to)
         self._step = self._watch
 
@@ -207,7 +233,6 @@ class TableCopy:
             self.ended = True
             return
         if not self._in_trouble(connection):
-            self._refuse_full_log()
             self._tell_committed(connection)
 
     def _waits(self, connection: Connection, xids: Sequence[int]) -> bool:
@@ -232,11 +257,15 @@ class TableCopy:
         jobs.add_chunks(connection, self.job.id, chunks, layout)
         self.job = replace(self.job, layout=layout, chunks=self.job.chunks + len(chunks))
 
-    def _tell_committed(self, connection: Connection) -> None:
-        committed = frozenset(self._handover.committed(self.job.id).chunks)
-        if new := committed - self._told:
-            jobs.chunks_done(connection, self.job.id, sorted(new))
-            self._told = committed
+    def _tell_committed(self, connection: Connection) -> bool:
+        """What the sink holds is done. Returns whether there are chunks that nobody has read yet."""
+        committed = set(self._handover.committed(self.job.id).chunks)
+        unfinished = jobs.unfinished_chunks(connection, self.job.id)
+        # Not those that are being read as far as the queue knows: whoever read them has yet to say how many rows there were.
+        done = [number for number, state in unfinished if state == "staged" and number in committed]
+        if done:
+            jobs.chunks_done(connection, self.job.id, done)
+        return any(state != "staged" for _, state in unfinished)
 
     def _in_trouble(self, connection: Connection) -> bool:
         """What the delivery says of it. An error that may pass is shown; it tries again by itself."""
@@ -248,9 +277,9 @@ class TableCopy:
             raise ImportFailed(done.error or "")
         return False
 
-    def _refuse_full_log(self) -> None:
+    def refuse_full_log(self) -> None:
         """Capture stops at ``log.max_bytes`` and goes on when the log shrinks, which this import does not let it."""
-        if ChangeLog(self._copying.state.log_uri).contents().bytes >= self._copying.config.log.max_bytes:
+        if self._handover.manifest(self.job.id) is not None:
             raise LogFull(
                 "The change log reached log.max_bytes while the table was copied.",
                 "Raise log.max_bytes, or import the table when less is written. It is tried again.",
@@ -275,6 +304,19 @@ class TableCopy:
         job = self.begin_anew(connection, str(error)).id if isinstance(error, LogFull) else self.job.id
         jobs.failed(connection, job, str(error), retry_in)
         self.ended = True
+
+
+def truncated_since(log: ChangeLog, oid: int, start: LSN) -> bool:
+    """Whether the log has a TRUNCATE of the table. One in a segment that begins before ``start`` does not count."""
+    contents = log.contents()
+    stretches = log.after(start) if contents.end is not None and contents.end > start else []
+    return any(
+        entry.truncates and entry.relation.oid == oid
+        for stretch in stretches
+        if stretch.start >= start
+        for name in stretch.segments
+        for entry in log.open(name).relations
+    )
 
 
 def _added_leaves(planned: TableLayout, now: TableLayout) -> tuple[Any, ...]:

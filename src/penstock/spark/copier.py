@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -70,8 +71,11 @@ class Copier:
         self._sinks = {sink.settings.name: sink for sink in sinks}
         self._url = config.source.url.get_secret_value()
         self._copies: dict[int, TableCopy] = {}
-        self._queue = threading.Lock()  # of the one connection to the queue
+        self._queue = threading.Lock()  # of the coordinator's connection to the queue
         self._connection: Connection | None = None
+        self._workers_queue = threading.Lock()  # of the connection that the workers share
+        self._workers_connection: Connection | None = None
+        self._troubles: deque[tuple[int, PenstockError]] = deque()  # of chunks; from the workers to the coordinator
         self._copier = 0
         self._copying: Copying | None = None
         self._end = threading.Event()
@@ -92,9 +96,11 @@ class Copier:
         self._end.set()
         for thread in self._threads:
             thread.join(_PATIENCE_SECONDS)
-        with self._queue:
-            if self._connection is not None:
-                self._connection.close()  # and with it, our claims
+        with suppress(PenstockError):
+            self._tell()
+        for connection in (self._workers_connection, self._connection):
+            if connection is not None:
+                connection.close()  # and with the latter, our claims
 
     def unfinished(self) -> bool:
         return self._task.once and not self._settled
@@ -113,6 +119,14 @@ class Copier:
                 self._copies.clear()
                 self._copying = self._shared(self._connection)
             yield self._connection
+
+    @contextmanager
+    def _workers_queued(self) -> Iterator[Connection]:
+        """Beside the coordinator's, which is busy for longer."""
+        with self._workers_queue:
+            if self._workers_connection is None or self._workers_connection.closed:
+                self._workers_connection = connect(self._url, application_name="penstock imports")
+            yield self._workers_connection
 
     def _shared(self, connection: Connection) -> Copying:
         config = self._config
@@ -145,14 +159,30 @@ class Copier:
             name, tables = self._config.name, self._task.tables
             for job in jobs.claim_jobs(connection, name, self._copier, list(self._sinks), tables):
                 self._copies[job.id] = TableCopy(job, self._copying)
-        for number, copy in list(self._copies.items()):
-            with self._queued() as connection:
-                self._advance(connection, copy)
-            if copy.ended:
-                self._copies.pop(number, None)
+        full = ChangeLog(self._state.log_uri).contents().bytes >= self._config.log.max_bytes
+        with self._queued() as connection:
+            self._heed_troubles(connection)
+            for number, copy in list(self._copies.items()):
+                if not copy.ended:
+                    self._advance(connection, copy, full)
+                if copy.ended:
+                    self._copies.pop(number, None)
 
-    def _advance(self, connection: Connection, copy: TableCopy) -> None:
+    def _heed_troubles(self, connection: Connection) -> None:
+        while self._troubles:
+            job, error = self._troubles.popleft()
+            copy = self._copies.get(job)
+            if copy is None or copy.ended:
+                continue
+            if isinstance(error, LayoutChanged):
+                copy.layout_changed(str(error))
+            else:
+                self._refuse(connection, copy, error)
+
+    def _advance(self, connection: Connection, copy: TableCopy, log_is_full: bool) -> None:
         try:
+            if log_is_full:
+                copy.refuse_full_log()
             copy.advance(connection)
         except PenstockError as error:
             if policy_for(error).verdict is Verdict.RETRY and isinstance(error, SourceError | SparkLost):
@@ -212,7 +242,7 @@ class Copier:
         if not self._copies or self._too_many_receipts():
             return False
         copy = self._config.source.copying
-        with self._queued() as connection:
+        with self._workers_queued() as connection:
             claimed = jobs.claim_chunks(
                 connection, self._config.name, self._copier, copy.chunk_bytes, copy.max_connections
             )
@@ -244,26 +274,24 @@ class Copier:
         return results
 
     def _note(self, results: Sequence[CopiedChunk]) -> None:
-        with self._queued() as connection:
+        passing: PenstockError | None = None
+        with self._workers_queued() as connection:
             for result in results:
                 if result.error is None:
                     jobs.chunks_staged(connection, result.job, {result.number: (result.rows, result.bytes)})
-                    continue
-                jobs.chunks_again(connection, result.job, [result.number])
-                copy = self._copies.get(result.job)
-                if copy is None or copy.ended:
-                    continue
-                if isinstance(result.error, LayoutChanged):
-                    copy.begin_anew(connection, str(result.error))
-                elif policy_for(result.error).verdict is Verdict.STOP:
-                    self._refuse(connection, copy, result.error)
-        for result in results:
-            if result.error is not None and policy_for(result.error).verdict is Verdict.RETRY:
-                raise result.error
+                elif isinstance(result.error, LayoutChanged):
+                    jobs.chunks_done(connection, result.job, [result.number])  # nobody needs to try again
+                else:
+                    jobs.chunks_again(connection, result.job, [result.number])
+                if result.error is not None and not _passes(result.error):
+                    self._troubles.append((result.job, result.error))
+                passing = result.error if result.error is not None and _passes(result.error) else passing
+        if passing is not None:
+            raise passing
 
     def _give_back(self, claimed: Sequence[tuple[Job, Chunk]]) -> None:
         try:
-            with self._queued() as connection:
+            with self._workers_queued() as connection:
                 for job, chunk in claimed:
                     jobs.chunks_again(connection, job.id, [chunk.number])
         except PenstockError as error:
@@ -282,3 +310,8 @@ class Copier:
         copy = self._config.source.copying
         if copy.rows_per_second is not None:
             self._end.wait(max(0.0, begun + rows * copy.workers / copy.rows_per_second - time.monotonic()))
+
+
+def _passes(error: PenstockError) -> bool:
+    """Such as a lost connection: the chunk is read again, and the import goes on."""
+    return policy_for(error).verdict is Verdict.RETRY

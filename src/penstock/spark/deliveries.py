@@ -37,7 +37,9 @@ _PATIENCE_SECONDS = 20.0
 class Deliveries:
     """``copies``: tables wait for their imports, which are committed here as well."""
 
-    def __init__(self, spark: SparkSession, sinks: Sequence[Sink[Any]], state: PipelineState, copies: bool) -> None:
+    def __init__(
+        self, spark: SparkSession, sinks: Sequence[Sink[Any]], state: PipelineState, copies: bool = False
+    ) -> None:
         self._spark, self._state = spark, state
         deliveries = [(SinkDelivery(spark, sink, state, copies), sink) for sink in sinks]
         self._running = [

@@ -22,6 +22,7 @@ from penstock import failpoints
 from penstock.changelog.changes_of_units import change_batches
 from penstock.changelog.log import ChangeLog
 from penstock.changelog.plan import WorkUnit, plan
+from penstock.changelog.segment import SegmentName
 from penstock.changes import ChangeBatch, Relation
 from penstock.error_policy import Verdict, policy_for
 from penstock.errors import LogError, PenstockError, SparkLost
@@ -49,13 +50,17 @@ class ImportDelivery:
         self._log = ChangeLog(state.log_uri)
         self._staging = state.staging_uri(sink.settings.name)
         self.handover = Handover(state.root, sink.settings.name)
+        self._sizes: dict[SegmentName, dict[int, int]] = {}  # of segments: oid -> bytes
         self._backoffs: dict[int, Backoff] = {}
         self._next_try: dict[int, float] = {}
 
     def step(self) -> bool:
         """Does one thing for every import that has something to do. False: there was nothing."""
         did_something = False
-        for manifest in sorted(self.handover.manifests(), key=lambda manifest: manifest.job):
+        manifests = sorted(self.handover.manifests(), key=lambda manifest: manifest.job)
+        if not manifests:
+            self._sizes.clear()
+        for manifest in manifests:
             if time.monotonic() >= self._next_try.get(manifest.job, 0.0):
                 did_something |= self._guarded(manifest)
         return did_something
@@ -153,10 +158,18 @@ class ImportDelivery:
         for stretch in self._log.after(start) if contents.end is not None and contents.end > start else []:
             if end > start and (stretch.schema_change or size >= _ROUND_BYTES):
                 return end, size
-            entries = (entry for name in stretch.segments for entry in self._log.open(name).relations)
-            size += sum(entry.bytes for entry in entries if entry.relation.oid == oid)
+            size += sum(self._bytes_by_table(name).get(oid, 0) for name in stretch.segments)
             end = stretch.end
         return max(end, captured.position if captured else ZERO), size
+
+    def _bytes_by_table(self, name: SegmentName) -> dict[int, int]:
+        """Of a segment, which never changes: looked up once."""
+        if name not in self._sizes:
+            sizes: dict[int, int] = {}
+            for entry in self._log.open(name).relations:
+                sizes[entry.relation.oid] = sizes.get(entry.relation.oid, 0) + entry.bytes
+            self._sizes[name] = sizes
+        return self._sizes[name]
 
     def _apply(self, manifest: Manifest, start: LSN, end: LSN, lock: AbstractContextManager[Any]) -> None:
         receipts, staging = self._written(manifest, start, end)
@@ -166,7 +179,7 @@ class ImportDelivery:
         Directory(staging).delete_all()
 
     def _snapshot(self, manifest: Manifest) -> str | None:
-        if manifest.relation.key:
+        if manifest.relation.key or manifest.chunks == 0:
             return None
         snapshot = self._delivery.tables.snapshot(manifest.job)
         if snapshot is None:
