@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,8 +17,9 @@ from penstock.config.model import Config
 from penstock.errors import ImportFailed, LogFull, PenstockError
 from penstock.imports import jobs
 from penstock.imports.handover import Handover, Manifest
+from penstock.imports.horizon import captured_upto
 from penstock.imports.jobs import Job, NewJob
-from penstock.imports.layout import TableLayout, table_layout
+from penstock.imports.layout import Leaf, TableLayout, table_layout
 from penstock.imports.moved_rows import may_lack_values, row_chunks
 from penstock.imports.plan import Chunk, plan_chunks
 from penstock.lsn import LSN, ZERO
@@ -29,6 +31,7 @@ from penstock.state import PipelineState
 logger = logging.getLogger(__name__)
 
 MovedKeys = Callable[[int, LSN, LSN, bool], Sequence[Any]]
+_LAYOUT_SECONDS = 2.0  # between two looks at a table that is being copied
 _SECONDS_OF_ROWS = 2  # a chunk holds no more rows than may be read in this time
 
 
@@ -68,6 +71,7 @@ class TableCopy:
         self._step: Callable[[Connection], None] = self._resume
         self._to = self._looked_upto = ZERO
         self._because = ""
+        self._next_look = 0.0
 
     @property
     def name(self) -> str:
@@ -144,12 +148,13 @@ class TableCopy:
         """The chunks are claimed and read elsewhere; here, it is seen when they are all there."""
         if self._in_trouble(connection):
             return
-        if self._tell_committed(connection):
-            return
-        now = self._layout(connection)
-        planned = self.job.layout
+        unread, planned = self._tell_committed(connection), self.job.layout
         assert planned is not None
-        if now is None:
+        if unread and time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + _LAYOUT_SECONDS
+        now = self._layout(connection)
+        if now is None or (unread and _holds(planned, now)):
             return
         if added := _added_leaves(planned, now):
             grown = replace(planned, leaves=planned.leaves + added)
@@ -168,7 +173,7 @@ class TableCopy:
             self._step = self._look_for_truncate
 
     def _look_for_truncate(self, connection: Connection) -> None:
-        now, planned, captured = self._layout(connection), self.job.layout, self._copying.state.capture()
+        now, planned = self._layout(connection), self.job.layout
         if now is None or planned is None:
             return
         if now.relation != planned.relation:
@@ -180,7 +185,7 @@ class TableCopy:
             return
         if self._to == ZERO:
             self._to = catalog.wal_marker(connection)
-        elif captured is not None and captured.position >= self._to:
+        elif captured_upto(self._copying.state) >= self._to:
             assert self.job.from_lsn is not None
             if truncated_since(ChangeLog(self._copying.state.log_uri), self.job.table_oid, self.job.from_lsn):
                 committed = self._handover.committed(self.job.id).chunks
@@ -197,13 +202,13 @@ class TableCopy:
 
     def _read_moved_rows(self, connection: Connection) -> None:
         """Step 5: rows that moved between two chunks, and whose change did not bring them whole."""
-        layout, from_lsn, captured = self.job.layout, self.job.from_lsn, self._copying.state.capture()
+        layout, from_lsn = self.job.layout, self.job.from_lsn
         assert layout is not None
         assert from_lsn is not None
         if not layout.relation.key or not may_lack_values(layout.relation):
             self._hand_over(connection, self.job.chunks)
             return
-        if captured is None or captured.position < self._to:
+        if captured_upto(self._copying.state) < self._to:
             self.waiting_for = "capture to come as far"
             return
         first_look = self._looked_upto == ZERO
@@ -319,8 +324,16 @@ def truncated_since(log: ChangeLog, oid: int, start: LSN) -> bool:
     )
 
 
-def _added_leaves(planned: TableLayout, now: TableLayout) -> tuple[Any, ...]:
-    """Partitions that were attached meanwhile, if that is all that changed."""
+def _holds(planned: TableLayout, now: TableLayout) -> bool:
+    """Whether every chunk that was planned is still good; more partitions do no harm to it."""
     known = {(leaf.oid, leaf.filenode) for leaf in planned.leaves}
-    same = planned.relation == now.relation and known <= {(leaf.oid, leaf.filenode) for leaf in now.leaves}
-    return tuple(leaf for leaf in now.leaves if (leaf.oid, leaf.filenode) not in known) if same else ()
+    return planned.relation == now.relation and known <= {(leaf.oid, leaf.filenode) for leaf in now.leaves}
+
+
+def _added_leaves(planned: TableLayout, now: TableLayout) -> tuple[Leaf, ...]:
+    """Partitions that were attached meanwhile, if that is all that changed and they can be read by themselves."""
+    known = {(leaf.oid, leaf.filenode) for leaf in planned.leaves}
+    separate = planned.by_pages and now.by_pages and planned.relation.key and planned.leaves
+    if not separate or not _holds(planned, now):
+        return ()
+    return tuple(leaf for leaf in now.leaves if (leaf.oid, leaf.filenode) not in known)

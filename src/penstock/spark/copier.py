@@ -172,9 +172,12 @@ class Copier:
         while self._troubles:
             job, error = self._troubles.popleft()
             copy = self._copies.get(job)
-            if copy is None or copy.ended:
+            if copy is None:  # another copier's job, of which we read a chunk; a changed layout it sees by itself
+                if not isinstance(error, LayoutChanged):
+                    jobs.failed(connection, job, str(error), _FIRST_RETRY_SECONDS)
+            elif copy.ended:
                 continue
-            if isinstance(error, LayoutChanged):
+            elif isinstance(error, LayoutChanged):
                 copy.layout_changed(str(error))
             else:
                 self._refuse(connection, copy, error)
@@ -204,10 +207,11 @@ class Copier:
             known = jobs.active_jobs(connection, self._config.name)
             waiting = {number: copy.waiting_for for number, copy in self._copies.items()}
             write_progress(self._state.parts, known, waiting)
-            alive = {job.id for job in known if job.state != "removed"}
+            by_id = {job.id: job for job in known if job.state != "removed"}
             for number, copy in list(self._copies.items()):
-                if number not in alive:  # removed, or to be copied again
+                if number not in by_id:  # removed, or to be copied again
                     copy.abandon()
+                if number not in by_id or by_id[number].copier != self._copier:  # or another's by now
                     self._copies.pop(number)
         for job in known:
             if job.state in ("streaming", "removed"):
@@ -244,8 +248,9 @@ class Copier:
         copy = self._config.source.copying
         with self._workers_queued() as connection:
             claimed = jobs.claim_chunks(
-                connection, self._config.name, self._copier, copy.chunk_bytes, copy.max_connections
-            )
+                connection, self._config.name, self._copier, copy.chunk_bytes, copy.max_connections,
+                sinks=list(self._sinks), tables=self._task.tables,
+            )  # fmt: skip
         if not claimed:
             return False
         begun = time.monotonic()
@@ -279,8 +284,6 @@ class Copier:
             for result in results:
                 if result.error is None:
                     jobs.chunks_staged(connection, result.job, {result.number: (result.rows, result.bytes)})
-                elif isinstance(result.error, LayoutChanged):
-                    jobs.chunks_done(connection, result.job, [result.number])  # nobody needs to try again
                 else:
                     jobs.chunks_again(connection, result.job, [result.number])
                 if result.error is not None and not _passes(result.error):

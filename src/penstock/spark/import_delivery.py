@@ -27,6 +27,7 @@ from penstock.changes import ChangeBatch, Relation
 from penstock.error_policy import Verdict, policy_for
 from penstock.errors import LogError, PenstockError, SparkLost
 from penstock.imports.handover import Handover, Manifest, Trouble, chunk_staging
+from penstock.imports.horizon import captured_upto
 from penstock.imports.snapshot import seen_by
 from penstock.lsn import LSN, ZERO
 from penstock.retry import Backoff
@@ -130,10 +131,10 @@ class ImportDelivery:
            as far. There it joins. A batch that was planned before and left the table out ends at or below what is applied
            here, or else is made again (``SinkDelivery._refuse_outdated``).
         """
-        known, captured = self._delivery.tables.under_way(manifest.job), self._state.capture()
-        if manifest.state != "copied" or manifest.to_lsn is None or manifest.from_lsn is None or captured is None:
+        known = self._delivery.tables.under_way(manifest.job)
+        if manifest.state != "copied" or manifest.to_lsn is None or manifest.from_lsn is None:
             return False
-        if known is None or len(known.rows) < (manifest.chunks or 0) or captured.position < manifest.to_lsn:
+        if known is None or len(known.rows) < (manifest.chunks or 0) or captured_upto(self._state) < manifest.to_lsn:
             return False
         start = known.replayed or manifest.from_lsn
         end, size = self._end_of_round(manifest.relation.oid, start)
