@@ -100,7 +100,7 @@ class DuckDBSink(Sink[DuckDBSettings]):
         return [
             stage_changes(batch, net(change, may_exist=may_exist), self.settings.unrepresentable)
             for change in changes
-            if change.relation.oid != MESSAGES.oid  # a logical decoding message belongs to no table
+            if len(change) and change.relation.oid != MESSAGES.oid  # a logical decoding message belongs to no table
         ]
 
     def commit(self, batch: Batch, receipts: Sequence[list[StagedChanges]]) -> None:

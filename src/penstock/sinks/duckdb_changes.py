@@ -74,23 +74,38 @@ def _apply_table(
         # What lies wholly before the TRUNCATE is void; where it lies within, net() has left out what was before it.
         changes = [change for change in changes if change.last_at >= truncated_at]
         connection.execute(f"DELETE FROM {target_of(changes[0].relation).sql}")
-    for change in changes:
-        _apply_one(connection, target_of(change.relation), change, fill_kept)
+    for (relation, only_inserts), some in groupby(changes, key=lambda change: (change.relation, change.only_inserts)):
+        target = target_of(relation)
+        if only_inserts:
+            # At once: DuckDB compresses rows by the hundred thousand.
+            inserts = [change.inserts.open() for change in some if change.inserts]
+            _insert(connection, target, relation, pa.concat_tables(inserts) if inserts else None)
+        else:
+            for change in some:
+                _apply_one(connection, target, change, fill_kept)
 
 
 def _apply_one(connection: duckdb.DuckDBPyConnection, target: Target, change: StagedChanges, fill_kept: _Fill) -> None:
-    names = [quoted(target.columns[column.name][0]) for column in change.relation.columns]
-    everything, key = list(range(len(names))), change.relation.key_indexes
+    names = _names(target, change.relation)
     filled = fill_kept(connection, target, names, change) if change.partly_kept else None
     if change.deletes:
-        same = " AND ".join(f"t.{names[index]} = s.c{index}" for index in key)
+        same = " AND ".join(f"t.{names[index]} = s.c{index}" for index in change.relation.key_indexes)
         _with_rows(connection, change.deletes.open(), f"DELETE FROM {target.sql} t USING staged s WHERE {same}")
     if change.removed:
         _remove_equal_rows(connection, target, names, change.removed.open())
     for rows in (change.inserts.open() if change.inserts else None, filled):
-        if rows is not None:
-            columns = ", ".join(f"c{index}" for index in everything)
-            _with_rows(connection, rows, f"INSERT INTO {target.sql} ({', '.join(names)}) SELECT {columns} FROM staged")
+        _insert(connection, target, change.relation, rows)
+
+
+def _insert(connection: duckdb.DuckDBPyConnection, target: Target, relation: Relation, rows: pa.Table | None) -> None:
+    if rows is not None:
+        names = _names(target, relation)
+        columns = ", ".join(f"c{index}" for index in range(len(names)))
+        _with_rows(connection, rows, f"INSERT INTO {target.sql} ({', '.join(names)}) SELECT {columns} FROM staged")
+
+
+def _names(target: Target, relation: Relation) -> list[str]:
+    return [quoted(target.columns[column.name][0]) for column in relation.columns]
 
 
 def _with_rows(connection: duckdb.DuckDBPyConnection, rows: pa.Table, statement: str) -> None:

@@ -28,6 +28,10 @@ class StagedChanges:
     partly_kept: Staged | None = None  # like inserts, with k<i>: the key to look under, and u<i>: keep column i
     removed: Staged | None = None  # c0 … of all columns; one row for each row to remove
 
+    @property
+    def only_inserts(self) -> bool:
+        return self.truncated_at is None and not (self.deletes or self.partly_kept or self.removed)
+
 
 def stage_changes(batch: Batch, changes: NetChanges, unrepresentable: Unrepresentable) -> StagedChanges:
     relation, key = changes.relation, changes.relation.key_indexes
