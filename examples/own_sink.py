@@ -32,6 +32,8 @@ class TallySink(penstock.Sink[TallySettings]):
         return sum((Counter({c.relation.qualified_name: len(c)}) for c in changes), Counter())
 
     def commit(self, batch: penstock.Batch, receipts: Sequence[Counter[str]]) -> None:
+        if batch.part is not None:
+            return  # of an import: rows that were there before, and changes while they were copied
         tally = self._read()
         if tally["lsn"] is None or penstock.LSN.parse(tally["lsn"]) < batch.end:
             counts = sum(receipts, Counter(tally["changes"]))

@@ -77,6 +77,16 @@ def test_every_part_may_come_twice(progress_target: SinkUnderTest) -> None:
     check(progress_target, ADA, EVE)
 
 
+def test_a_begin_that_comes_again_leaves_what_came_since(progress_target: SinkUnderTest) -> None:
+    copy = TableImport(progress_target, progress_target.make(), USERS)
+    copy.begin()
+    copy.rows(1, ADA)
+    copy.begin()
+    copy.rows(1, ADA)
+    copy.end(0x80)
+    check(progress_target, ADA)
+
+
 def test_a_table_without_a_key_has_no_row_twice_when_parts_come_twice(progress_target: SinkUnderTest) -> None:
     row = {"sensor": "a", "value": "1"}
     copy = TableImport(progress_target, progress_target.make(), READINGS)

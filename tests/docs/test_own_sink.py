@@ -11,7 +11,7 @@ import pytest
 from examples.own_sink import TallySettings, TallySink
 from penstock.config.load import parse_config
 from penstock.lsn import LSN
-from penstock.sinks.contract import Batch
+from penstock.sinks.contract import Batch, ImportPart
 from penstock.testing.change_batches import changes, relation
 from tests.docs.pages import ROOT, blocks
 
@@ -58,6 +58,14 @@ def test_a_batch_without_receipts_moves_its_position(sink: TallySink) -> None:
     deliver(sink, 0x100, 0x200, orders=1, users=1)
     sink.commit(Batch(-1, LSN(0x200), LSN(0x400), "file:///nowhere"), [])
     assert sink.prepare() == LSN(0x400)
+
+
+def test_a_part_of_an_import_is_not_counted(sink: TallySink) -> None:
+    deliver(sink, 0x100, 0x200, orders=1, users=1)
+    before = sink._read()
+    batch = Batch(-1, LSN(0x200), LSN(0x200), "file:///nowhere", ImportPart(1, ORDERS, "rows", 1))
+    sink.commit(batch, [sink.write(batch, iter([changes(ORDERS, [("read", {"id": 7})], lsn=0x150)]))])
+    assert sink._read() == before
 
 
 def test_a_config_finds_it_by_its_name() -> None:
