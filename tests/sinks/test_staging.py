@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.errors import SinkRefused, SinkUnavailable
+from penstock.errors import LogCorrupt, SinkRefused, SinkUnavailable
 from penstock.lsn import LSN
 from penstock.sinks import staging
 from penstock.sinks.contract import Batch
@@ -45,6 +45,14 @@ def test_two_attempts_do_not_meet(tmp_path: Path) -> None:
     first, second = (stage(batch(str(tmp_path)), "events", LARGE) for _ in range(2))
     assert first.file != second.file
     assert first.open().equals(second.open())
+
+
+@pytest.mark.parametrize("left", [0, 100, -100])
+def test_a_file_that_the_end_of_the_machine_left_half_written_is_damaged(tmp_path: Path, left: int) -> None:
+    staged = stage(batch(str(tmp_path)), "events", LARGE)
+    os.truncate(tmp_path / staged.file, left % (tmp_path / staged.file).stat().st_size)
+    with pytest.raises(LogCorrupt, match="is damaged"):
+        staged.open()
 
 
 def test_a_name_may_be_anything(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 Small tables travel inside the receipt. Larger ones are Arrow IPC files below the batch's staging URI; every attempt
 writes a file of its own, so two attempts of one task never meet, and a file appears under its name only when it is
-whole. Nothing is fsynced: what a crash leaves half written belongs to a batch that was not committed, and that is made
-again.
+whole. Nothing is fsynced: what the end of a machine leaves half written belongs to a batch that was not committed, and that
+is made again; or to an import, which begins anew.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from penstock.errors import SinkError, SinkRefused, SinkUnavailable
+from penstock.errors import LogCorrupt, SinkError, SinkRefused, SinkUnavailable
 from penstock.sinks.contract import Batch
 
 INLINE_BYTES = 256 << 10
@@ -40,6 +40,8 @@ class Staged:
             return pa.ipc.open_file(pa.BufferReader(self.inline)).read_all()
         try:
             return pa.ipc.open_file(_reader(self.directory, self.file)).read_all()
+        except pa.ArrowInvalid as error:
+            raise LogCorrupt(f"The staged {self.file} in {self.directory} is damaged: {error}.") from error
         except OSError as error:
             raise storage_error(error, f"read the staged {self.file}", self.directory) from error
 
