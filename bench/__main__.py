@@ -20,10 +20,13 @@ from rich.table import Table
 
 from bench import capture_run, decode, latency
 from bench.backlog import SERVER, create_table, fill, pg_recvlogical_seconds, pipeline
+from bench.imports import import_seconds, latency_during_copy, psql_copy_seconds, watched
 from bench.parts import Part, wait_for_sink
 from penstock.changelog.log import ChangeLog
 from penstock.lsn import LSN
 from penstock.pipeline import Pipeline
+from penstock.postgres import catalog
+from penstock.postgres.connection import connect
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 
 _ROUNDS = 3
@@ -151,6 +154,51 @@ def one_large_transaction(rows: int) -> Iterator[Figure]:
         yield Figure(what, f"{peak:.0f} MiB", "≤ 300 MiB", "150 MiB", peak <= 300)
 
 
+def imports(rows: int, seconds: float) -> Iterator[Figure]:
+    """Spark warm. A table of ``rows``, one of a tenth of it for the memory, and one that streams meanwhile."""
+    with EmbeddedPostgres(settings=SERVER) as postgres, tempfile.TemporaryDirectory() as directory:
+        for name, count in (("large", rows), ("small", rows // 10)):
+            create_table(postgres, name)
+            fill(postgres, name, count, per_transaction=100_000)
+            postgres.execute(f"VACUUM ANALYZE {name}")
+        postgres.execute("CREATE TABLE ticks (id bigint PRIMARY KEY, value text)")
+        bench = pipeline(postgres, Path(directory), "bench", "public.ticks", copies=True)
+        bench.init()
+        bench.reconcile()
+        with Part("deliver", bench) as deliver, Part("capture", bench) as capture:
+            for start in range(5):
+                wait_for_sink(bench, _below(_ticks(postgres, start)))
+            with watched(postgres, deliver, capture) as with_small:
+                import_seconds(postgres, bench, "small")
+            ratios = []
+            with watched(postgres, deliver, capture) as with_large:
+                for number in range(_ROUNDS):
+                    server = psql_copy_seconds(postgres, "large")
+                    ours = import_seconds(postgres, bench, "large", again=number > 0)
+                    ratios.append(server / ours)
+                    _say(f"psql \\copy {server:.2f} s, into DuckDB {ours:.2f} s")
+            quiet, busy = latency_during_copy(postgres, bench, "large", seconds)
+        ratio, growth = median(ratios), with_large.peak_memory / with_small.peak_memory
+        _say(f"memory {with_small.peak_memory:.0f} MiB / {with_large.peak_memory:.0f} MiB")
+        _say(
+            f"latency p50/p99 without {quiet.p50:.2f}/{quiet.p99:.2f} s, during a copy {busy.p50:.2f}/{busy.p99:.2f} s"
+        )
+        what = f"copy of {rows:,} rows into DuckDB against psql \\copy"
+        yield Figure(what, f"{ratio:.2f}", "≥ 0.5", "1.0", ratio >= 0.5)
+        oldest = with_large.oldest_transaction
+        yield Figure("oldest transaction that the copy holds open", f"{oldest:.1f} s", "≤ 10 s", "2 s", oldest <= 10)
+        what = "peak memory of all Python processes, ten times the rows"
+        yield Figure(what, f"{growth:.2f} x", "≤ 1.2 x", "1.0 x", growth <= 1.2)
+        slower = busy.p99 / quiet.p99
+        yield Figure("latency of other tables during a copy, p99", f"{slower:.2f} x", "≤ 2 x", "1.3 x", slower <= 2)
+
+
+def _ticks(postgres: EmbeddedPostgres, batch: int) -> LSN:
+    postgres.execute(f"INSERT INTO ticks SELECT -{batch} * 1000 - g, 'value' FROM generate_series(1, 1000) g")
+    with connect(postgres.url) as connection:
+        return catalog.wal_marker(connection)
+
+
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
@@ -159,13 +207,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--only", choices=["capture", "end-to-end", "latency", "memory"])
+    parser.add_argument("--only", choices=["capture", "end-to-end", "latency", "memory", "imports"])
     arguments = parser.parse_args()
     parts: dict[str, Callable[[], Iterator[Figure]]] = {
         "capture": lambda: capture_and_decode(arguments.rows),
         "end-to-end": lambda: end_to_end(arguments.rows),
         "latency": lambda: latencies(arguments.seconds),
         "memory": lambda: one_large_transaction(arguments.rows * 5),
+        "imports": lambda: imports(arguments.rows * 10, arguments.seconds),
     }
     figures = [f for name, part in parts.items() if arguments.only in (None, name) for f in part()]
     table = Table(

@@ -53,14 +53,17 @@ def fill(postgres: EmbeddedPostgres, table: str, rows: int, first: int = 1, per_
         return catalog.wal_marker(connection)
 
 
-def pipeline(postgres: EmbeddedPostgres, directory: Path, name: str, tables: str, **log: object) -> Pipeline:
+def pipeline(postgres: EmbeddedPostgres, directory: Path, name: str, tables: str, copies: bool = False) -> Pipeline:
     return Pipeline(
         Config.model_validate(
             {
                 "name": name,
                 "state_dir": str(directory / "state"),
-                "source": {"url": postgres.url, "tables": {"include": [tables]}},
-                "log": log,
+                "source": {
+                    "url": postgres.url,
+                    "tables": {"include": [tables]},
+                    "mode": "copy_and_stream" if copies else "stream",
+                },
                 "sinks": [{"name": "lake", "type": "duckdb", "path": str(directory / "lake.duckdb")}],
             }
         )

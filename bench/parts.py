@@ -10,6 +10,7 @@ import time
 from types import TracebackType
 from typing import Literal
 
+from penstock.imports.copying import CopierTask
 from penstock.lsn import LSN, ZERO
 from penstock.pipeline import Pipeline
 from penstock.supervision import Task
@@ -19,8 +20,14 @@ class Part:
     """A child as ``penstock run`` starts it."""
 
     def __init__(self, role: Literal["capture", "deliver"], pipeline: Pipeline) -> None:
-        self._task = pickle.dumps(Task(role, pipeline.config))
+        copying = CopierTask() if pipeline.config.source.copies else None
+        self._task = pickle.dumps(Task(role, pipeline.config, copying=copying))
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     def __enter__(self) -> Part:
         self._process = subprocess.Popen([sys.executable, "-m", "penstock.child"], stdin=subprocess.PIPE)

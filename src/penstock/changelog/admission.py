@@ -29,16 +29,21 @@ class Ready:
 
 @dataclass(frozen=True)
 class Admission:
-    """Tables by their oid. ``version`` grows with every table that becomes ready."""
+    """Tables by their oid. ``version`` grows with every table that joins."""
 
     version: int = 0
     ready: Mapping[int, Ready] = field(default_factory=dict)
+    joining: Mapping[int, LSN] = field(
+        default_factory=dict
+    )  # tables that will be ready before the next batch is committed
     holds: Mapping[int, int] = field(default_factory=dict)  # oid -> the job to wait for
 
     def after(self, oid: int) -> LSN | None:
         """From where on the table's changes are taken; None: they wait."""
         if oid == MESSAGES.oid:
             return ZERO
+        if oid in self.joining:
+            return self.joining[oid]
         ready = self.ready.get(oid)
         if ready is None or ready.job < self.holds.get(oid, 0):
             return None
@@ -49,12 +54,16 @@ def read_admission(parts: Directory, sink: str) -> Admission:
     tables = parts.read_json(f"tables-{sink}.json") or {}
     holds = parts.read_json(f"holds-{sink}.json") or {}
     ready = {int(oid): Ready(known["job"], LSN.parse(known["lsn"])) for oid, known in tables.get("ready", {}).items()}
-    return Admission(tables.get("version", 0), ready, {int(oid): job for oid, job in holds.items()})
+    joining = {int(oid): LSN.parse(lsn) for oid, lsn in tables.get("joining", {}).items()}
+    return Admission(tables.get("version", 0), ready, joining, {int(oid): job for oid, job in holds.items()})
 
 
-def write_ready(parts: Directory, sink: str, version: int, ready: Mapping[int, Ready]) -> None:
+def write_ready(
+    parts: Directory, sink: str, version: int, ready: Mapping[int, Ready], joining: Mapping[int, LSN]
+) -> None:
     known: dict[str, Any] = {str(oid): {"job": table.job, "lsn": str(table.lsn)} for oid, table in ready.items()}
-    parts.write_json(f"tables-{sink}.json", {"version": version, "ready": known})
+    coming = {str(oid): str(lsn) for oid, lsn in joining.items()}
+    parts.write_json(f"tables-{sink}.json", {"version": version, "ready": known, "joining": coming})
 
 
 def write_holds(parts: Directory, sink: str, holds: Mapping[int, int]) -> None:

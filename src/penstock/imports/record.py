@@ -10,25 +10,23 @@ from penstock.lsn import LSN
 from penstock.sinks.contract import Imported, ImportPart, UnderWay
 from penstock.state import PipelineState
 
+_MOST_JOINING = 8
+
 
 @dataclass(frozen=True)
-class Joined:
-    """A table that became ready: with which version, up to where, and whether it was streamed before that as well."""
+class Joining:
+    """A table that joins the stream: batches planned by this version or a later one have its changes after ``lsn``."""
 
-    version: int
+    job: int
     lsn: LSN
-    streamed: bool
-
-    def contradicts(self, start: LSN, end: LSN) -> bool:
-        """Whether a batch planned before lacks changes of the table, or has some that the table holds by now."""
-        return self.lsn < end or (self.streamed and self.lsn > start)
+    version: int
 
 
 class TableRecord:
     """Kept by the sink's delivery, which alone writes it, and mirrored under ``state_dir`` for everybody else.
 
-    A table that becomes ready raises ``version``. A batch says by which version it was planned, so that one which still
-    left a table out can be told from one that need not have it.
+    A table that joins raises ``version``. A batch says by which version it was planned, so that one which still left a table
+    out can be told from one that has it.
     """
 
     def __init__(self, state: PipelineState, sink: str) -> None:
@@ -36,7 +34,8 @@ class TableRecord:
         self._handover = Handover(state.root, sink)
         self._version = 0
         self._ready: dict[int, Ready] = {}
-        self._joined: dict[int, Joined] = {}
+        self._joining: dict[int, Joining] = {}
+        self._left_out: dict[int, Joining] = {}  # joined: of what batches planned earlier may lack
         self._under_way: dict[int, UnderWay] = {}
         self._snapshots: dict[int, str | None] = {}
 
@@ -45,7 +44,7 @@ class TableRecord:
         noted = read_admission(self._parts, self._sink)
         self._version = noted.version + 1
         self._ready = dict(noted.ready if own is None else own.ready)
-        self._joined = {}  # no batch planned by an earlier version is under way
+        self._joining, self._left_out = {}, {}  # no batch planned by an earlier version is under way
         self._under_way = dict(own.under_way) if own is not None else {}
         for manifest in self._handover.manifests():
             done = self._handover.committed(manifest.job)
@@ -54,7 +53,7 @@ class TableRecord:
                 self._tell(manifest.job)
             elif done != Committed():
                 self._under_way[manifest.job] = UnderWay(frozenset(done.chunks), done.replayed)
-        write_ready(self._parts, self._sink, self._version, self._ready)
+        self._write()
 
     def admission(self) -> Admission:
         return read_admission(self._parts, self._sink)
@@ -66,9 +65,40 @@ class TableRecord:
         """None: the import has not begun."""
         return self._under_way.get(job)
 
-    def joined_since(self, version: int) -> list[Joined]:
-        """The tables that became ready since a batch was planned by this version."""
-        return [joined for joined in self._joined.values() if joined.version > version]
+    def announce(self, oid: int, job: int, lsn: LSN) -> None:
+        """Batches are planned with the table's changes after ``lsn`` now; before one is committed, it must be ready."""
+        if oid not in self._joining or self._joining[oid].job != job:
+            self._version += 1
+            self._joining[oid] = Joining(job, lsn, self._version)
+            self._write()
+
+    def joining(self, job: int) -> bool:
+        return any(known.job == job for known in self._joining.values())
+
+    @property
+    def many_joining(self) -> bool:
+        """Each of them costs the next batch a moment."""
+        return len(self._joining) >= _MOST_JOINING
+
+    def withdraw(self, job: int) -> None:
+        """The table does not join after all."""
+        for oid, known in list(self._joining.items()):
+            if known.job == job:
+                del self._joining[oid]
+                self._version += 1
+                self._write()
+
+    def replayed(self, job: int) -> LSN | None:
+        known = self._under_way.get(job)
+        return known.replayed if known else None
+
+    def due(self, version: int) -> list[int]:
+        """The jobs whose tables a batch planned by this version has changes of."""
+        return [known.job for known in self._joining.values() if known.version <= version]
+
+    def lacks_table(self, version: int, end: LSN) -> bool:
+        """Whether a batch planned by this version left out changes of a table that has joined since, up to less."""
+        return any(known.version > version and known.lsn < end for known in self._left_out.values())
 
     def note(self, part: ImportPart) -> None:
         """The sink holds this part now."""
@@ -86,11 +116,15 @@ class TableRecord:
         self._tell(part.job)
 
     def _join(self, oid: int, ready: Ready) -> None:
-        streamed = self.admission().after(oid) is not None
-        self._version += 1
         self._ready[oid] = ready
-        self._joined[oid] = Joined(self._version, ready.lsn, streamed)
-        write_ready(self._parts, self._sink, self._version, self._ready)
+        joining = self._joining.pop(oid, None)
+        if joining is not None:
+            self._left_out[oid] = replace(joining, lsn=ready.lsn)
+        self._write()
+
+    def _write(self) -> None:
+        joining = {oid: known.lsn for oid, known in self._joining.items()}
+        write_ready(self._parts, self._sink, self._version, self._ready, joining)
 
     def note_snapshot(self, job: int, snapshot: str | None) -> None:
         """Of the rows that the sink holds of a table without a key; durable before the receipt goes that told it."""
@@ -106,6 +140,7 @@ class TableRecord:
         self._tell(job, error, trouble)
 
     def forget(self, job: int) -> None:
+        self.withdraw(job)
         self._under_way.pop(job, None)
         self._snapshots.pop(job, None)
 

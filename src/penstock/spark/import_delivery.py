@@ -10,7 +10,6 @@ import logging
 import pickle
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +24,7 @@ from penstock.changelog.plan import WorkUnit, plan
 from penstock.changelog.segment import SegmentName
 from penstock.changes import ChangeBatch, Relation
 from penstock.error_policy import Verdict, policy_for
-from penstock.errors import LogError, PenstockError, SparkLost
+from penstock.errors import LogError, PenstockError, SinkUnavailable, SparkLost
 from penstock.imports.handover import Handover, Manifest, Trouble, chunk_staging
 from penstock.imports.horizon import captured_upto
 from penstock.imports.snapshot import seen_by
@@ -51,6 +50,7 @@ class ImportDelivery:
         self._log = ChangeLog(state.log_uri)
         self._staging = state.staging_uri(sink.settings.name)
         self.handover = Handover(state.root, sink.settings.name)
+        delivery.join = self.join
         self._sizes: dict[SegmentName, dict[int, int]] = {}  # of segments: oid -> bytes
         self._backoffs: dict[int, Backoff] = {}
         self._next_try: dict[int, float] = {}
@@ -124,31 +124,53 @@ class ImportDelivery:
         return False
 
     def _catch_up(self, manifest: Manifest) -> bool:
-        """Applies the table's changes up to the end of what was captured; there, the table joins the stream.
+        """Applies the table's changes; when there are few left, the table joins the stream.
 
         1. The changes are applied in rounds of bounded size, each recorded: killed in between, it goes on there.
-        2. The last round is a small one and has the sink's lock, so that the sink's position stands still and the table comes
-           as far. There it joins. A batch that was planned before and left the table out ends at or below what is applied
-           here, or else is made again (``SinkDelivery._refuse_outdated``).
+        2. The table is announced: batches planned from now on have its changes from where we are. Until one of them is there,
+           those that come were planned before and lack it, all of it.
+        3. Right before the first batch that has it is committed, ``join`` applies what lies between, up to where that batch
+           begins. If there is nothing in the log for a batch, there is nothing between either, and it joins at once.
         """
-        known = self._delivery.tables.under_way(manifest.job)
+        tables, job, oid = self._delivery.tables, manifest.job, manifest.relation.oid
+        known = tables.under_way(job)
         if manifest.state != "copied" or manifest.to_lsn is None or manifest.from_lsn is None:
             return False
         if known is None or len(known.rows) < (manifest.chunks or 0) or captured_upto(self._state) < manifest.to_lsn:
             return False
-        start = known.replayed or manifest.from_lsn
-        end, size = self._end_of_round(manifest.relation.oid, start)
-        if size > _LAST_ROUND_BYTES:
-            self._apply(manifest, start, end, self._delivery.lock)
-            return True
+        if not tables.joining(job):
+            start = known.replayed or manifest.from_lsn
+            end, size = self._end_of_round(oid, start)
+            if known.replayed is None or known.replayed < manifest.to_lsn or size > _LAST_ROUND_BYTES:
+                self._apply(manifest, start, end)
+                return True
+            if tables.many_joining:
+                return False
+            tables.announce(oid, job, known.replayed)
         with self._delivery.lock:
-            end, size = self._end_of_round(manifest.relation.oid, start)
-            self._apply(manifest, start, end, nullcontext())
-            if end >= max(self._delivery.position or ZERO, manifest.to_lsn):
-                self._delivery.commit_part(self._part(manifest, "end", upto=end), self._staging, [])
-                failpoints.reach(failpoints.IMPORT_ENDED)
-                self.handover.remove(manifest.job)
+            position = self._delivery.position or ZERO
+            if (self._log.contents().end or ZERO) > position:
+                return False  # so there will be a batch
+            self.join([job], position)
         return True
+
+    def join(self, jobs: Sequence[int], position: LSN) -> None:
+        """Completes these imports as of ``position``, or of where they have come already. With the lock held."""
+        for job in jobs:
+            manifest = self.handover.manifest(job)
+            replayed = self._delivery.tables.replayed(job)
+            if manifest is None or replayed is None:
+                self._delivery.tables.withdraw(job)
+                raise SinkUnavailable("An import was given up while a batch was made.", "The batch is made again.")
+            if position > replayed:
+                receipts, staging = self._written(manifest, replayed, position)
+                if receipts:
+                    self._delivery.commit_part(self._part(manifest, "changes", upto=position), staging, receipts)
+                    failpoints.reach(failpoints.IMPORT_CAUGHT_UP)
+                Directory(staging).delete_all()
+            self._delivery.commit_part(self._part(manifest, "end", upto=max(position, replayed)), self._staging, [])
+            failpoints.reach(failpoints.IMPORT_ENDED)
+            self.handover.remove(job)
 
     def _end_of_round(self, oid: int, start: LSN) -> tuple[LSN, int]:
         """Past ``_ROUND_BYTES`` of the table's changes, before a schema change, or where everything captured ends; and how
@@ -172,10 +194,9 @@ class ImportDelivery:
             self._sizes[name] = sizes
         return self._sizes[name]
 
-    def _apply(self, manifest: Manifest, start: LSN, end: LSN, lock: AbstractContextManager[Any]) -> None:
+    def _apply(self, manifest: Manifest, start: LSN, end: LSN) -> None:
         receipts, staging = self._written(manifest, start, end)
-        with lock:
-            self._delivery.commit_part(self._part(manifest, "changes", upto=end), staging, receipts)
+        self._commit(self._part(manifest, "changes", upto=end), receipts, staging)
         failpoints.reach(failpoints.IMPORT_CAUGHT_UP)
         Directory(staging).delete_all()
 
