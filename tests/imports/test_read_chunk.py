@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
 
 import numpy as np
 import psycopg
+import pyarrow as pa
 import pytest
 from psycopg import sql
 
@@ -13,6 +15,7 @@ from penstock.imports import csv_rows, read_chunk
 from penstock.imports.plan import Chunk
 from penstock.imports.snapshot import seen_by
 from penstock.postgres.connection import Connection, connect
+from penstock.postgres.copy_out import copy_out
 from penstock.testing.conditions import wait_until
 from tests.imports.tables_to_copy import FROM, Table, published, rows_of, sessions, streamed
 
@@ -165,6 +168,20 @@ def test_a_table_read_whole_tells_what_its_snapshot_saw(database: str, connectio
     assert int(row[0]) & 0xFFFFFFFF == xids[1][0]
 
 
+def test_the_rows_of_a_table_read_whole_are_those_of_its_snapshot(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although COPY is another statement than the one that asks for the snapshot."""
+    table = published(database, connection, "create table public.t (v text)", "insert into public.t values ('seen')")
+
+    def later(session: Connection, query: sql.Composed) -> Generator[pa.Buffer, None, None]:
+        connection.execute("insert into public.t values ('unseen')")
+        return copy_out(session, query)
+
+    monkeypatch.setattr(read_chunk, "copy_out", later)
+    assert table.read() == [["seen"]]
+
+
 def test_a_chunk_of_pages_has_no_snapshot(database: str, connection: Connection) -> None:
     reader = published(database, connection, WIDE, FILL).reader()
     list(reader.batches())
@@ -238,6 +255,22 @@ def test_limits_that_are_meant_for_people_do_not_end_it(
     wait_until(lambda: time.monotonic() > begun + 1, what="every limit to be exceeded")
     assert sessions(connection) == ["idle in transaction"]
     assert len(first) + sum(len(batch) for batch in batches) == 20_000
+
+
+def test_the_session_prints_values_as_captures_does(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those settings that no type of this server depends on."""
+    connection.execute(sql.SQL("alter database {} set xmlbinary = hex").format(sql.Identifier(connection.info.dbname)))
+    seen: list[tuple[str, ...] | None] = []
+
+    def looked_at(session: Connection, query: sql.Composed) -> Generator[pa.Buffer, None, None]:
+        seen.append(session.execute("select current_setting('xmlbinary'), current_setting('lc_monetary')").fetchone())
+        return copy_out(session, query)
+
+    monkeypatch.setattr(read_chunk, "copy_out", looked_at)
+    published(database, connection, WIDE).read()
+    assert seen == [("base64", "C")]
 
 
 def as_guest(table: Table, guest: str) -> str:
