@@ -42,7 +42,7 @@ def test_before_the_sink_has_begun_nothing_is_delivered_and_the_lag_grows(
     meter = Meter(state, "lake")
     meter.read(10, LSN(0x100))
     clock[0] += 3
-    assert meter.read(20, LSN(0x200)) == Figures(committed=20, delivered=0, per_second=0.0, lag_seconds=3.0)
+    assert meter.read(20, LSN(0x200)) == Figures(copied=0, committed=20, delivered=0, per_second=0.0, lag_seconds=3.0)
 
 
 def test_the_lag_is_the_age_of_the_oldest_position_that_the_sink_has_not_reached(
@@ -79,7 +79,7 @@ def test_without_a_terminal_there_is_a_line_each_second_and_seldom_one_while_not
     display, written = shown()
     with display.live() as show:
         for delivered in (0, 0, 0, 7, 7):
-            show(Figures(10, delivered, 0.0, 0.0))
+            show(Figures(0, 10, delivered, 0.0, 0.0))
             clock[0] += 1
     lines = written.getvalue().decode().splitlines()
     assert [line.split("Postgres")[1].split()[0] for line in lines] == ["0", "7"]

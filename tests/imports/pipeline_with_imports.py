@@ -25,7 +25,7 @@ from tests.recovery.workload import Table
 _CONFIG = """
 name: {name}
 state_dir: state
-source: {{url: "{url}", mode: copy_and_stream, tables: {{include: ["*.*"]}}, copy: {{{copy}}}}}
+source: {{url: "{url}", mode: {mode}, tables: {{include: ["*.*"]}}, copy: {{{copy}}}}}
 log: {{segment_bytes: 64KiB{log}}}
 sinks:
   - {{name: lake, type: duckdb, path: lake.duckdb}}
@@ -43,11 +43,12 @@ class PipelineWithImports:
         copy: str = "workers: 2, chunk_bytes: 256KiB",
         log: str = "",
         name: str = "imports",
+        mode: str = "copy_and_stream",
     ) -> None:
         self.url, self.directory = url, directory
         directory.mkdir(exist_ok=True)
         self.file = directory / "penstock.yaml"
-        self.file.write_text(_CONFIG.format(url=url, copy=copy, log=f", {log}" if log else "", name=name))
+        self.file.write_text(_CONFIG.format(url=url, copy=copy, log=f", {log}" if log else "", name=name, mode=mode))
         self.pipeline = Pipeline(load_config(self.file))
         self.state = self.pipeline.state
 

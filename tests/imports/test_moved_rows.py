@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Sequence
 
@@ -9,8 +10,17 @@ from hypothesis import strategies as st
 
 from penstock.changes import ChangeBatch, Relation
 from penstock.imports import moved_rows
-from penstock.imports.moved_rows import Keys, distinct, keys_to_read_again, may_lack_values, row_chunks
+from penstock.imports.moved_rows import (
+    Keys,
+    distinct,
+    key_changes,
+    keys_to_read_again,
+    may_lack_values,
+    moved_on,
+    row_chunks,
+)
 from penstock.imports.plan import Chunk
+from penstock.lsn import LSN
 from penstock.postgres.connection import Connection
 from penstock.testing.change_batches import UNCHANGED, changes, relation
 
@@ -19,8 +29,8 @@ PAIRS = relation("public", "pairs", a="text", b="text", doc="text", key=("b", "a
 WHOLE = relation("public", "whole", id="int8", bio="text", key=("id",), identity="f")
 
 
-def found(*batches: ChangeBatch, only_key_changes: bool = False) -> list[tuple[str | None, ...]] | None:
-    keys = keys_to_read_again(iter(batches), only_key_changes)
+def found(*batches: ChangeBatch) -> list[tuple[str | None, ...]] | None:
+    keys = keys_to_read_again(iter(batches))
     return None if keys is None else tuples(keys)
 
 
@@ -60,7 +70,48 @@ def test_a_second_look_is_for_changes_of_the_key() -> None:
         ],
     )
     assert found(batch) == [("x", "1"), ("y", "2"), ("z", "4")]
-    assert found(batch, only_key_changes=True) == [("y", "2")]
+    changed = key_changes(iter([batch]))
+    assert changed is not None
+    assert (tuples(changed[0]), tuples(changed[1])) == ([("x", "2")], [("y", "2")])
+
+
+def moves(*pairs: tuple[str, str]) -> ChangeBatch:
+    return changes(USERS, [("update", {"id": new, "bio": UNCHANGED}, {"id": old}) for old, new in pairs])
+
+
+def where(asked: Sequence[str], *batches: ChangeBatch) -> list[str | None]:
+    """Each batch as another executor finds it."""
+    moved = moved_on(keys_of(asked), [changed for batch in batches if (changed := key_changes(iter([batch])))])
+    return [] if moved is None else [key for (key,) in tuples(moved)]
+
+
+def test_a_second_look_is_for_the_rows_that_were_read_and_no_others() -> None:
+    """Or it would never end where keys change all the time."""
+    assert where(["1", "2"], moves(("1", "11"), ("3", "13"))) == ["11"]
+    assert where(["1", "2"], moves(("3", "13"))) == []
+    assert where(["1", "2"]) == []
+
+
+def test_a_row_is_followed_through_all_its_keys_whoever_found_them() -> None:
+    assert where(["1"], moves(("5", "6"), ("7", "8")), moves(("1", "5"), ("6", "7"))) == ["6", "8", "5", "7"]
+
+
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(
+    asked=st.sets(st.integers(0, 6), min_size=1),
+    pairs=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)).filter(lambda pair: pair[0] != pair[1]), max_size=8),
+    cut=st.integers(0, 8),
+)
+def test_whatever_moves_where_a_row_is_found_again(asked: set[int], pairs: list[tuple[int, int]], cut: int) -> None:
+    now = {key: {key} for key in asked}  # for each row, the keys that it may have
+    for old, new in pairs:
+        for keys in now.values():
+            if old in keys:
+                keys.add(new)
+    texts = [(str(old), str(new)) for old, new in pairs]
+    moved = where([str(key) for key in sorted(asked)], *(moves(*some) for some in (texts[:cut], texts[cut:]) if some))
+    assert {int(key) for keys in now.values() for key in keys} <= {*asked, *(int(key or 0) for key in moved)}
+    assert not pairs or set(moved) <= {new for _, new in texts}
 
 
 def test_a_whole_old_row_has_the_value() -> None:
@@ -71,7 +122,8 @@ def test_a_whole_old_row_has_the_value() -> None:
 def test_nothing_to_read_again_is_none() -> None:
     assert found() is None
     assert found(changes(USERS, [("insert", {"id": 1})])) is None
-    assert row_chunks([], 5) == []
+    assert key_changes(iter([changes(USERS, [("update", {"id": 1, "bio": UNCHANGED})])])) is None
+    assert row_chunks([], 5, LSN(1)) == []
 
 
 KEY = st.tuples(st.sampled_from(["", "a", "b", "c,d", "é"]), st.sampled_from(["", "a", "b", "1"]))
@@ -103,9 +155,17 @@ def keys_of(values: Sequence[str]) -> Keys:
 
 def test_chunks_are_numbered_and_bounded_and_hold_each_key_once() -> None:
     results = [keys_of(["1", "2", "3"]), keys_of(["3", "4", "5"])]
-    assert row_chunks(results, 8, keys_per_chunk=2) == [
-        Chunk(8, "rows", keys=(("1",), ("2",))), Chunk(9, "rows", keys=(("3",), ("4",))), Chunk(10, "rows", keys=(("5",),)),
+    assert row_chunks(results, 8, LSN(7), keys_per_chunk=2) == [
+        Chunk(8, "rows", keys=(("1",), ("2",)), after=LSN(7)), Chunk(9, "rows", keys=(("3",), ("4",)), after=LSN(7)),
+        Chunk(10, "rows", keys=(("5",),), after=LSN(7)),
     ]  # fmt: skip
+
+
+def test_a_chunk_survives_the_queue_with_the_place_that_it_belongs_to() -> None:
+    (chunk,) = row_chunks([keys_of(["1"])], 8, LSN(7))
+    again = Chunk.from_json(json.loads(json.dumps(chunk.to_json())))
+    assert again == chunk
+    assert isinstance(again.after, LSN)
 
 
 def test_what_an_executor_found_travels_to_the_driver() -> None:

@@ -16,6 +16,7 @@ from rich.table import Table
 from penstock.demo.comparison import TableComparison
 from penstock.lsn import LSN, ZERO
 from penstock.state import PipelineState
+from penstock.table_status import read_copying
 
 _LINE_SECONDS, _WAITING_LINE_SECONDS = 1.0, 5.0
 _WINDOW_SECONDS = 2.0
@@ -23,6 +24,7 @@ _WINDOW_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Figures:
+    copied: int  # rows that were there before, read so far
     committed: int  # changes committed in Postgres so far
     delivered: int  # changes in DuckDB so far
     per_second: float
@@ -30,7 +32,7 @@ class Figures:
 
     def __str__(self) -> str:
         return (
-            f"{self.committed:>9,} changes in Postgres   {self.delivered:>9,} in DuckDB   "
+            f"{self.copied:>9,} rows copied   {self.committed:>9,} changes in Postgres   {self.delivered:>9,} in DuckDB   "
             f"{self.per_second:>8,.0f} changes/s   lag {self.lag_seconds:.1f} s"
         )
 
@@ -62,7 +64,8 @@ class Meter:
         while self._unreached and self._unreached[0][1] <= reached:
             self._unreached.popleft()
         lag = clock - self._unreached[0][0] if self._unreached else 0.0
-        return Figures(committed, delivered, (delivered - before) / max(clock - then, 0.1), lag)
+        copied = sum(table.rows_copied or 0 for table in read_copying(self._state.parts).tables)
+        return Figures(copied, committed, delivered, (delivered - before) / max(clock - then, 0.1), lag)
 
 
 class Display:
@@ -86,11 +89,11 @@ class Display:
 
     def _lines(self) -> Callable[[Figures], None]:
         """A line every second while something moves; seldom while there is nothing to do but wait."""
-        shown_at, shown = 0.0, (-1, -1)
+        shown_at, shown = 0.0, (-1, -1, -1)
 
         def show(figures: Figures) -> None:
             nonlocal shown_at, shown
-            counts = (figures.committed, figures.delivered)
+            counts = (figures.copied, figures.committed, figures.delivered)
             if time.monotonic() - shown_at >= (_LINE_SECONDS if counts != shown else _WAITING_LINE_SECONDS):
                 shown_at, shown = time.monotonic(), counts
                 self.say(f"  {figures}")
@@ -126,6 +129,7 @@ def _panel(figures: Figures) -> Table:
     table = Table(box=None, show_header=False, pad_edge=True)
     table.add_column(style="dim")
     table.add_column(justify="right", style="bold")
+    table.add_row("rows copied", f"{figures.copied:,}")
     table.add_row("changes committed in Postgres", f"{figures.committed:,}")
     table.add_row("changes delivered to DuckDB", f"{figures.delivered:,}")
     table.add_row("changes/s", f"{figures.per_second:,.0f}")

@@ -27,9 +27,11 @@ from penstock.errors import PenstockError
 from penstock.pipeline import Pipeline
 from penstock.postgres import catalog
 from penstock.postgres.connection import Connection
+from penstock.table_status import read_copying
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 
 _TICK_SECONDS = 0.1  # between two transactions of the traffic
+_COPY_TICK_SECONDS = 0.5  # while there is much else to do
 _LOOK_SECONDS = 0.2  # between two looks at the figures
 _PATIENCE_SECONDS = 180.0
 _SINK = "lake"
@@ -39,7 +41,7 @@ name: shop
 state_dir: .penstock
 source:
   url: {url}
-  mode: stream
+  mode: copy_and_stream
 log: {{retention: 1h}}
 sinks:
   - {{name: lake, type: duckdb, path: shop.duckdb}}
@@ -92,14 +94,18 @@ class _Demo:
     def run(self, seconds: float, keep: bool) -> int:
         with psycopg.connect(self._url, autocommit=True) as connection:
             connection.execute(shop.SCHEMA)
-            self._display.step("A shop with five tables; a publication and a replication slot for them.")
+            rows = sum(shop.load(connection))
+            self._display.step(
+                f"A shop with five tables and {rows:,} rows; a publication and a replication slot for them."
+            )
             self._pipeline.init()
             self._display.step("Starting Penstock: capture as one process, Spark as another …")
             running = BackgroundPipeline(self._pipeline)
+            traffic = shop.Traffic(connection)
             try:
                 running.start()
-                self._fill(connection, running)
-                self._trade(connection, running, seconds)
+                self._copy(connection, running, traffic)
+                self._trade(connection, running, traffic, seconds)
             except KeyboardInterrupt:
                 self._display.say("Stopping …")
                 raise
@@ -107,20 +113,34 @@ class _Demo:
                 _uninterrupted(running.stop)()
             return self._prove(connection, keep)
 
-    def _fill(self, connection: Connection, running: BackgroundPipeline) -> None:
-        begun = time.monotonic()
+    def _copy(self, connection: Connection, running: BackgroundPipeline, traffic: shop.Traffic) -> None:
+        """The shop is open meanwhile: what is copied changes while it is copied."""
+        self._display.step("Live traffic begins, and at the same time the tables are copied.")
+        begun = next_tick = time.monotonic()
         with self._display.live() as show:
-            for rows in shop.load(connection):
-                self._committed += rows
+            while not self._all_streaming():
+                self._committed += traffic.transact()
                 show(self._figures(connection))
-                running.wait(0)
-            self._drain(connection, running, show)
+                next_tick += _COPY_TICK_SECONDS
+                running.wait(next_tick - time.monotonic())
+                if time.monotonic() > begun + _PATIENCE_SECONDS:
+                    raise PenstockError(f"The tables were not copied within {_PATIENCE_SECONDS:g} s.")
+        copied = self._figures(connection).copied
         taken = time.monotonic() - begun
-        self._display.step(f"{self._committed:,} rows are in DuckDB after {taken:.1f} s, Spark's start included.")
+        self._display.step(
+            f"{copied:,} rows are in DuckDB after {taken:.1f} s, Spark's start included; all tables stream."
+        )
 
-    def _trade(self, connection: Connection, running: BackgroundPipeline, seconds: float) -> None:
-        self._display.step(f"Live traffic for {seconds:g} s: inserts, updates, deletes, and a new column half way.")
-        traffic = shop.Traffic(connection)
+    def _all_streaming(self) -> bool:
+        known = read_copying(self._pipeline.state.parts).tables
+        return bool(known) and all(table.state == "streaming" for table in known)
+
+    def _trade(
+        self, connection: Connection, running: BackgroundPipeline, traffic: shop.Traffic, seconds: float
+    ) -> None:
+        self._display.step(
+            f"Live traffic for {seconds:g} s more: inserts, updates, deletes, and a new column half way."
+        )
         self._meter = Meter(self._pipeline.state, _SINK)
         begun = next_tick = time.monotonic()
         transactions = 0

@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from penstock.changelog.admission import read_admission
 from penstock.changelog.log import ChangeLog
@@ -20,7 +19,7 @@ from penstock.imports.handover import Handover, Manifest
 from penstock.imports.horizon import captured_upto
 from penstock.imports.jobs import Job, NewJob
 from penstock.imports.layout import Leaf, TableLayout, table_layout
-from penstock.imports.moved_rows import may_lack_values, row_chunks
+from penstock.imports.moved_rows import Keys, distinct, may_lack_values, row_chunks
 from penstock.imports.plan import Chunk, plan_chunks
 from penstock.lsn import LSN, ZERO
 from penstock.postgres import catalog
@@ -30,7 +29,7 @@ from penstock.state import PipelineState
 
 logger = logging.getLogger(__name__)
 
-MovedKeys = Callable[[int, LSN, LSN, bool], Sequence[Any]]
+MovedKeys = Callable[[int, LSN, LSN, Keys | None], Sequence[Keys]]
 _LAYOUT_SECONDS = 2.0  # between two looks at a table that is being copied
 _SECONDS_OF_ROWS = 2  # a chunk holds no more rows than may be read in this time
 
@@ -45,7 +44,7 @@ class CopierTask:
 
 @dataclass(frozen=True)
 class Copying:
-    """What all imports of a copier share. ``moved_keys``: (oid, start, end, only key changes) -> keys, from the log."""
+    """What all imports of a copier share. ``moved_keys``: (oid, start, end, asked) -> keys, from the log."""
 
     config: Config
     state: PipelineState
@@ -70,6 +69,7 @@ class TableCopy:
         self._handover = Handover(copying.state.root, job.sink)
         self._step: Callable[[Connection], None] = self._resume
         self._to = self._looked_upto = ZERO
+        self._asked: Keys | None = None  # the keys of rows that were read again last
         self._because = ""
         self._next_look = 0.0
 
@@ -121,7 +121,8 @@ class TableCopy:
         if layout is None:
             return
         captured = self._copying.state.capture()
-        manifest = Manifest(self.job.id, layout.relation, captured.position if captured else ZERO)
+        needed_from = captured.position if captured else ZERO
+        manifest = Manifest(self.job.id, layout.relation, needed_from, again=self.job.again)
         self._handover.write_manifest(manifest)  # the log is kept from here on, and the LSN is taken after that
         from_lsn, from_xids = catalog.insert_lsn(connection), running_transactions(connection)
         jobs.begin(connection, self.job.id, from_lsn, from_xids)
@@ -132,16 +133,18 @@ class TableCopy:
     def _wait_for_running(self, connection: Connection) -> None:
         if self._waits(connection, self.job.from_xids):
             return
-        layout = self._layout(connection)
+        layout, manifest = self._layout(connection), self._handover.manifest(self.job.id)
         if layout is None:
+            return
+        assert manifest is not None, "written above, and only removed with the job"
+        if layout.relation != manifest.relation:  # altered since: the log may have changes by its former definition
+            self._step = self._wait_for_publishing
             return
         chunk_bytes = self._copying.config.source.copying.chunk_bytes
         chunks = plan_chunks(connection, layout, chunk_bytes, self._copying.most_rows)
         jobs.start_copying(connection, self.job.id, layout, chunks)
         self.job = replace(self.job, layout=layout, chunks=len(chunks))
-        manifest = self._handover.manifest(self.job.id)
-        assert manifest is not None, "written above, and only removed with the job"
-        self._handover.write_manifest(replace(manifest, state="copying", relation=layout.relation))
+        self._handover.write_manifest(replace(manifest, state="copying"))
         self._step = self._copy
 
     def _copy(self, connection: Connection) -> None:
@@ -198,10 +201,16 @@ class TableCopy:
         chunk_bytes = self._copying.config.source.copying.chunk_bytes
         planned = plan_chunks(connection, layout, chunk_bytes, self._copying.most_rows)
         wanted = [chunk for chunk in planned if chunk.leaf is not None and chunk.leaf >= first_leaf]
-        return [replace(chunk, number=self.job.chunks + at) for at, chunk in enumerate(wanted, 1)]
+        after = self._looked_upto or None  # changes up to there are applied by now
+        self._asked = None  # and of those since, all may concern these rows
+        return [replace(chunk, number=self.job.chunks + at, after=after) for at, chunk in enumerate(wanted, 1)]
 
     def _read_moved_rows(self, connection: Connection) -> None:
-        """Step 5: rows that moved between two chunks, and whose change did not bring them whole."""
+        """Step 5: rows that moved between two chunks, and whose change did not bring them whole.
+
+        1. All changes so far are looked through for such rows, and these are read by their keys.
+        2. Of those, some may have changed their key before they were read: they are looked for again, by the changes since.
+        """
         layout, from_lsn = self.job.layout, self.job.from_lsn
         assert layout is not None
         assert from_lsn is not None
@@ -211,12 +220,11 @@ class TableCopy:
         if captured_upto(self._copying.state) < self._to:
             self.waiting_for = "capture to come as far"
             return
-        first_look = self._looked_upto == ZERO
-        start = from_lsn if first_look else self._looked_upto
-        keys = self._copying.moved_keys(self.job.table_oid, start, self._to, not first_look)
+        keys = self._copying.moved_keys(self.job.table_oid, self._looked_upto or from_lsn, self._to, self._asked)
         self._looked_upto = self._to
-        chunks = row_chunks(keys, self.job.chunks + 1)
+        chunks = row_chunks(keys, self.job.chunks + 1, after=self._to)
         if chunks:
+            self._asked = distinct(keys)
             self._add(connection, layout, chunks)
             self._step = self._copy
         else:
@@ -295,7 +303,7 @@ class TableCopy:
         logger.warning("The import of %s begins anew: %s", self.name, because)
         job = self.job
         self._handover.remove(job.id)
-        wanted = NewJob(job.sink, job.table_oid, job.schema_name, job.table_name, job.again)
+        wanted = NewJob(job.sink, job.table_oid, job.schema_name, job.table_name, again=True)
         (made,) = jobs.create_jobs(connection, job.pipeline, [wanted])
         self.ended = True
         return made

@@ -39,6 +39,7 @@ class Manifest:
     relation: Relation
     needed_from: LSN
     state: Literal["waiting", "copying", "copied"] = "waiting"
+    again: bool = False  # the sink has rows of the table, from an earlier import or attempt
     from_lsn: LSN | None = None
     to_lsn: LSN | None = None
     chunks: int | None = None
@@ -46,7 +47,7 @@ class Manifest:
 
 @dataclass(frozen=True)
 class ChunkReceipt:
-    """``outcome``: what ``sink.write`` returned. ``replaces``: see ``ImportPart``.
+    """``outcome``: what ``sink.write`` returned. ``after``: see ``Chunk``.
 
     ``snapshot``: that of a table without a key, which is read in one transaction; the transactions that it saw are left
     out of the changes that follow.
@@ -55,9 +56,14 @@ class ChunkReceipt:
     number: int
     rows: int
     bytes: int
-    replaces: bool
     outcome: Any
+    after: LSN | None = None
     snapshot: str | None = None
+
+    @property
+    def replaces(self) -> bool:
+        """See ``ImportPart``."""
+        return self.after is not None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 A row that an update puts on another page, or gives another key, may be missed by every chunk. The update is replayed, so
 the row comes; except for a TOASTed value that the update did not touch, which Postgres does not send. Such rows are read
-again by their keys. A row whose key changed while they were read is looked for once more, until there is none.
+again by their keys. Of these, one whose key changed while they were read is looked for once more, until there is none.
+They get fewer each time, however much is written: a row that no update touched before has been seen whole.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ import pyarrow.compute as pc
 
 from penstock.changes import OLD_FULL, OLD_NONE, UPDATE, Bools, ChangeBatch, Relation
 from penstock.imports.plan import Chunk
+from penstock.lsn import LSN
 from penstock.net import codes
 
 Keys: TypeAlias = list[pa.Array]  # distinct; one array of text per column of the key
+
+KeyChanges: TypeAlias = tuple[Keys, Keys]  # before and after, row by row
 
 KEYS_PER_CHUNK = 5000
 
@@ -42,18 +46,12 @@ def may_lack_values(relation: Relation) -> bool:
     return any(column.base not in _FIXED_WIDTH and column.name not in relation.key for column in relation.columns)
 
 
-def keys_to_read_again(changes: Iterator[ChangeBatch], only_key_changes: bool = False) -> Keys | None:
-    """The keys, after the update, of rows that came without a value; None if there are none.
-
-    ``only_key_changes``: only those that have another key since. For a second look: the rest has been read by its key.
-    """
+def keys_to_read_again(changes: Iterator[ChangeBatch]) -> Keys | None:
+    """The keys, after the update, of rows that came without a value; None if there are none."""
     found: list[Keys] = []
     count = 0
     for batch in changes:
-        lacking = _lacks_a_value(batch)
-        if only_key_changes:
-            lacking &= _changes_key(batch)
-        rows = pa.array(np.flatnonzero(lacking))
+        rows = pa.array(np.flatnonzero(_lacks_a_value(batch)))
         if len(rows) == 0:
             continue
         found.append([batch.new[index].take(rows) for index in batch.relation.key_indexes])
@@ -64,6 +62,45 @@ def keys_to_read_again(changes: Iterator[ChangeBatch], only_key_changes: bool = 
     return distinct(found) if found else None
 
 
+def key_changes(changes: Iterator[ChangeBatch]) -> KeyChanges | None:
+    """The keys before and after of updates that changed them and came without a value; None if there are none."""
+    found: list[KeyChanges] = []
+    for batch in changes:
+        rows = pa.array(np.flatnonzero(_lacks_a_value(batch) & _changes_key(batch)))
+        if len(rows):
+            indexes = batch.relation.key_indexes
+            found.append(([batch.old[i].take(rows) for i in indexes], [batch.new[i].take(rows) for i in indexes]))
+    if not found:
+        return None
+    before, after = zip(*found, strict=True)
+    return [pa.concat_arrays(some) for some in zip(*before, strict=True)], [
+        pa.concat_arrays(some) for some in zip(*after, strict=True)
+    ]
+
+
+def moved_on(asked: Keys, found: Sequence[KeyChanges]) -> Keys | None:
+    """Where rows with the keys that were asked for may be by now: the keys that changes lead to from there, step by step.
+
+    In whatever order they were found: one key too many does no harm. Few, since they are of the time of one look.
+    """
+    before, after = (
+        ([pa.concat_arrays(some) for some in zip(*side, strict=True)] for side in zip(*found, strict=True))
+        if found
+        else ([], [])
+    )
+    if not before:
+        return None
+    olds, news = (list(zip(*(column.to_pylist() for column in side), strict=True)) for side in (before, after))
+    reached = set(zip(*(column.to_pylist() for column in asked), strict=True))
+    grown = True
+    while grown:
+        more = {new for old, new in zip(olds, news, strict=True) if old in reached}
+        grown = not more <= reached
+        reached |= more
+    rows = pa.array([row for row, old in enumerate(olds) if old in reached], pa.int64())
+    return distinct([[column.take(rows) for column in after]]) if len(rows) else None
+
+
 def distinct(found: Sequence[Keys]) -> Keys:
     """All of these keys, each once, in the order in which they came."""
     columns = [pa.concat_arrays(pieces) for pieces in zip(*found, strict=True)]
@@ -72,14 +109,16 @@ def distinct(found: Sequence[Keys]) -> Keys:
     return [column.take(rows) for column in columns]
 
 
-def row_chunks(found: Sequence[Keys], first_number: int, keys_per_chunk: int = KEYS_PER_CHUNK) -> list[Chunk]:
-    """Chunks that read the rows with these keys, numbered from ``first_number`` on."""
+def row_chunks(
+    found: Sequence[Keys], first_number: int, after: LSN, keys_per_chunk: int = KEYS_PER_CHUNK
+) -> list[Chunk]:
+    """Chunks that read the rows with these keys, numbered from ``first_number`` on. ``after``: see ``Chunk``."""
     if not found:
         return []
     keys = list(zip(*(column.to_pylist() for column in distinct(found)), strict=True))
     starts = range(0, len(keys), keys_per_chunk)
     return [
-        Chunk(number, "rows", keys=tuple(keys[start : start + keys_per_chunk]))
+        Chunk(number, "rows", keys=tuple(keys[start : start + keys_per_chunk]), after=after)
         for number, start in enumerate(starts, first_number)
     ]
 

@@ -16,6 +16,7 @@ from psycopg import sql
 
 from penstock.changes import Column
 from penstock.imports.layout import Leaf, TableLayout
+from penstock.lsn import LSN
 from penstock.postgres.connection import Connection, translated_errors
 
 _ROWS_PER_RANGE = 50_000  # where nobody knows how many rows there are
@@ -26,6 +27,9 @@ class Chunk:
     """``lower`` is part of the range, ``upper`` is not; None: no bound. Both in the layout's ``key_order``.
 
     The last chunk of a heap has no ``end_page``: the heap may have grown since it was planned.
+
+    ``after``: it was planned when the table's changes up to there were known, and its rows take the place of what the table
+    holds once these are applied; None for those that come before all changes.
     """
 
     number: int
@@ -37,6 +41,7 @@ class Chunk:
     upper: tuple[str, ...] | None = None
     keys: tuple[tuple[str, ...], ...] = ()  # of kind rows; values as text, in the order of the relation's key
     bytes: int = 0
+    after: LSN | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Without what it does not have: there may be very many."""
@@ -44,8 +49,10 @@ class Chunk:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Chunk:
-        bounds: dict[str, Any] = {name: tuple(data[name]) for name in ("lower", "upper") if name in data}
-        return cls(**{**data, **bounds, "keys": tuple(tuple(key) for key in data.get("keys", ()))})
+        known: dict[str, Any] = {name: tuple(data[name]) for name in ("lower", "upper") if name in data}
+        if "after" in data:
+            known["after"] = LSN(data["after"])
+        return cls(**{**data, **known, "keys": tuple(tuple(key) for key in data.get("keys", ()))})
 
 
 def plan_chunks(

@@ -102,7 +102,7 @@ def insert_lsn(connection: Connection) -> LSN:
 
 
 def wal_marker(connection: Connection) -> LSN:
-    """A position that everything committed before the call lies at or below. Wants a connection in autocommit.
+    """A position that everything committed before the call lies at or below, and no record across. In autocommit only.
 
     On a primary it writes a marker (a logical decoding message), so that even an idle database's stream reaches the
     position. A standby cannot write; its position is the end of what it has replayed.
@@ -114,8 +114,8 @@ def wal_marker(connection: Connection) -> LSN:
         with connection.transaction():
             # Flushed at commit whatever the role's setting; but without waiting for standbys, which may be down.
             connection.execute("set local synchronous_commit = local")
-            connection.execute("select pg_logical_emit_message(true, 'penstock', '')")
-        return current_lsn(connection)
+            lsn = _one_row(connection, "select pg_logical_emit_message(true, 'penstock', '')::text")[0]
+        return LSN.parse(lsn)
 
 
 CURRENT_LSN = (

@@ -125,7 +125,9 @@ def reconcile(
     """
     try:
         return gently(
-            connection, f"Editing the publication {name}", lambda: _reconcile(connection, name, selection, before_adding)
+            connection,
+            f"Editing the publication {name}",
+            lambda: _reconcile(connection, name, selection, before_adding),
         )
     except SourceRefused as error:
         if isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):

@@ -20,7 +20,7 @@ table's import, and leaves the position where it is. Per import, in this order, 
 1. ``begin``, without receipts: a sink that fills the table anew makes room for it.
 2. ``rows``: what was read of the table, as changes with op READ; any number of parts, in any order. Rows that were read
    at different times: of a key there may be two, or none where the row moved in between. ``replaces``: rows that take
-   the place of those with the same key.
+   the place of those with the same key; these may come between the changes.
 3. ``changes``: the table's changes since the import began, in order. Rows that an INSERT brings may be there already,
    rows that an UPDATE or DELETE is about may be absent. After the last of them the table is as it was at ``upto``.
 4. ``end``, without receipts: from now on the table's changes come with those of all others. Until then, a sink that

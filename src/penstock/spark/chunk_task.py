@@ -55,14 +55,13 @@ class ChunkTask:
         job, chunk = wanted.job, wanted.chunk
         staging = chunk_staging(self.staging_uri, job, chunk.number)
         Directory(staging).delete_all()  # of an attempt that died
-        replaces = chunk.kind == "rows"
-        part = ImportPart(job, wanted.layout.relation, "rows", chunk.number, replaces)
+        part = ImportPart(job, wanted.layout.relation, "rows", chunk.number, replaces=chunk.after is not None)
         reader = ChunkReader(self.url, wanted.layout, chunk, wanted.from_lsn, self.publications)
         counted = _Counted(reader.batches())
         done = outcome(self.sink, Batch(-1, ZERO, ZERO, staging, part), iter(counted))
         if isinstance(done, PenstockError):
             return CopiedChunk(job, chunk.number, error=done)
-        receipt = ChunkReceipt(chunk.number, counted.rows, counted.bytes, replaces, done, reader.snapshot)
+        receipt = ChunkReceipt(chunk.number, counted.rows, counted.bytes, done, chunk.after, reader.snapshot)
         Handover(Directory(self.state_uri), self.sink.settings.name).write_receipt(job, receipt)
         failpoints.reach(failpoints.CHUNK_STAGED)
         return CopiedChunk(job, chunk.number, counted.rows, counted.bytes)

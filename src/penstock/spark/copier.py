@@ -26,6 +26,7 @@ from penstock.imports import jobs
 from penstock.imports.copying import CopierTask, Copying, TableCopy
 from penstock.imports.handover import Handover
 from penstock.imports.jobs import Job
+from penstock.imports.moved_rows import Keys
 from penstock.imports.plan import Chunk
 from penstock.imports.progress import write_progress
 from penstock.imports.read_chunk import LayoutChanged
@@ -134,8 +135,11 @@ class Copier:
         publications = found.publications if found is not None else ()
         return Copying(config, self._state, publications, self._moved_keys)
 
-    def _moved_keys(self, oid: int, start: LSN, end: LSN, only_key_changes: bool) -> Sequence[Any]:
-        return moved_keys(self._spark, ChangeLog(self._state.log_uri), oid, start, end, only_key_changes)
+    def _moved_keys(self, oid: int, start: LSN, end: LSN, asked: Keys | None) -> Sequence[Keys]:
+        try:
+            return moved_keys(self._spark, ChangeLog(self._state.log_uri), oid, start, end, asked)
+        except (PySparkException, Py4JError) as error:
+            raise SparkLost(f"Spark gave up looking for rows that moved: {_first_line(error)}") from error
 
     # The coordinator.
 
@@ -238,7 +242,7 @@ class Copier:
                 self._end.wait(delay)
             except (PySparkException, Py4JError, ConnectionError) as error:
                 if not self._end.is_set():
-                    logger.warning("Spark gave up a chunk: %s", str(error).splitlines()[0] if str(error) else error)
+                    logger.warning("Spark gave up a chunk: %s", _first_line(error))
                 self._end.wait(next(backoff))
 
     def _copy_some(self) -> bool:
@@ -313,6 +317,10 @@ class Copier:
         copy = self._config.source.copying
         if copy.rows_per_second is not None:
             self._end.wait(max(0.0, begun + rows * copy.workers / copy.rows_per_second - time.monotonic()))
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _passes(error: PenstockError) -> bool:

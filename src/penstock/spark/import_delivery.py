@@ -96,7 +96,7 @@ class ImportDelivery:
         return self._commit_chunks(manifest) or self._catch_up(manifest)
 
     def _part(self, manifest: Manifest, phase: Any, **members: Any) -> ImportPart:
-        again = self._delivery.tables.ready(manifest.relation.oid) is not None
+        again = manifest.again or self._delivery.tables.ready(manifest.relation.oid) is not None
         return ImportPart(manifest.job, manifest.relation, phase, again=again, **members)
 
     def _commit(self, part: ImportPart, receipts: Sequence[Any], staging: str = "") -> None:
@@ -104,7 +104,9 @@ class ImportDelivery:
             self._delivery.commit_part(part, staging or self._staging, receipts)
 
     def _commit_chunks(self, manifest: Manifest) -> bool:
-        """1. The receipt is durable; what it speaks of is staged. Killed from here on, it is committed by the next one.
+        """0. Rows that were read again come between the changes: a row that had the same key before would take them along when
+           its end is replayed.
+        1. The receipt is durable; what it speaks of is staged. Killed from here on, it is committed by the next one.
         2. ``sink.commit``, with the chunk's number in the sink's record. Killed right after, the chunk is skipped when it
            comes again.
         3. The receipt goes, then what was staged.
@@ -114,6 +116,8 @@ class ImportDelivery:
         for number in self.handover.receipts(job):
             receipt = self.handover.receipt(job, number)
             if known is None or number not in known.rows:
+                if receipt.after is not None and not self._replayed_upto(manifest, receipt.after):
+                    return True
                 part = self._part(manifest, "rows", number=number, replaces=receipt.replaces)
                 self._commit(part, [receipt.outcome])
                 failpoints.reach(failpoints.CHUNK_COMMITTED)
@@ -121,6 +125,17 @@ class ImportDelivery:
             self.handover.remove_receipt(job, number)
             Directory(chunk_staging(self._staging, job, number)).delete_all()
             return True
+        return False
+
+    def _replayed_upto(self, manifest: Manifest, end: LSN) -> bool:
+        """Whether the sink has the table's changes up to ``end``; if not, brings it a round closer to that."""
+        assert manifest.from_lsn is not None
+        start = self._delivery.tables.replayed(manifest.job) or manifest.from_lsn
+        if start > end:
+            raise LogError("Rows were read again too late: changes after them are applied already.")
+        if start == end:
+            return True
+        self._apply(manifest, start, min(self._end_of_round(manifest.relation.oid, start)[0], end))
         return False
 
     def _catch_up(self, manifest: Manifest) -> bool:

@@ -12,14 +12,17 @@ from penstock.changelog.changes_of_units import change_batches
 from penstock.changelog.log import ChangeLog
 from penstock.changelog.plan import WorkUnit, plan
 from penstock.changes import Relation
-from penstock.imports.moved_rows import keys_to_read_again
+from penstock.imports.moved_rows import Keys, key_changes, keys_to_read_again, moved_on
 from penstock.lsn import LSN, ZERO
 
 
 def moved_keys(
-    spark: SparkSession, log: ChangeLog, oid: int, start: LSN, end: LSN, only_key_changes: bool
-) -> Sequence[Any]:
-    """The keys that ``keys_to_read_again`` finds in the table's changes after ``start`` and up to ``end``."""
+    spark: SparkSession, log: ChangeLog, oid: int, start: LSN, end: LSN, asked: Keys | None
+) -> Sequence[Keys]:
+    """The keys of rows to read again, by the table's changes after ``start`` and up to ``end``.
+
+    ``asked``: the keys of rows that were just read again; then only those that have another key since.
+    """
 
     def admit(relation: Relation) -> LSN | None:
         return start if relation.oid == oid else None
@@ -28,9 +31,13 @@ def moved_keys(
     tasks = plan(log, start, min(end, last), spark.sparkContext.defaultParallelism, admit) if last > start else []
     if not tasks:
         return []
-    looker = _Looker(log.directory.uri, start, only_key_changes)
-    found = spark.sparkContext.parallelize(tasks, len(tasks)).map(looker).collect()
-    return [keys for keys in found if keys is not None]
+    looker = _Looker(log.directory.uri, start, only_key_changes=asked is not None)
+    results = spark.sparkContext.parallelize(tasks, len(tasks)).map(looker).collect()
+    found = [result for result in results if result is not None]
+    if asked is None:
+        return found
+    moved = moved_on(asked, found)
+    return [] if moved is None else [moved]
 
 
 @dataclass(frozen=True)
@@ -40,4 +47,5 @@ class _Looker:
     only_key_changes: bool
 
     def __call__(self, units: Sequence[WorkUnit]) -> Any:
-        return keys_to_read_again(change_batches(ChangeLog(self.log_uri), units, self.start), self.only_key_changes)
+        changes = change_batches(ChangeLog(self.log_uri), units, self.start)
+        return key_changes(changes) if self.only_key_changes else keys_to_read_again(changes)
