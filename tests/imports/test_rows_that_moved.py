@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import LiteralString
 
 import pytest
 from pyspark.sql import SparkSession
@@ -55,51 +56,31 @@ class Copy:
         self._copies = [TableCopy(job, copying) for job in claimed]
 
     def advance_until_chunks_are_due(self) -> None:
-        for copy in self._copies:
-            self._advance(copy, lambda copy=copy: copy.being_copied)  # type: ignore[misc]
+        self._advance("select count(*) from penstock.import_chunks where job_id = %s and state = 'todo'")
 
     def advance_until_handed_over(self) -> None:
+        self._advance("select count(*) from penstock.import_jobs where id = %s and state = 'catching_up'")
+
+    def _advance(self, query: LiteralString) -> None:
         for copy in self._copies:
-            self._advance(copy, lambda copy=copy: self._handed_over(copy.job.id))  # type: ignore[misc]
+            wait_until(lambda: self._advanced(copy, query), what=f"the import of {copy.name}")  # noqa: B023  at once
 
-    def _advance(self, copy: TableCopy, enough: object) -> None:
-        def look() -> bool:
-            assert callable(enough)
-            if not enough():
-                copy.advance(self._connection)
-            return bool(enough())
-
-        wait_until(look, what=f"the import of {copy.name}")
-
-    def _handed_over(self, job: int) -> bool:
-        found = self._connection.execute("select state from penstock.import_jobs where id = %s", [job]).fetchone()
-        return found == ("catching_up",)
+    def _advanced(self, copy: TableCopy, query: LiteralString) -> bool:
+        copy.advance(self._connection)
+        return self._connection.execute(query, [copy.job.id]).fetchone() != (0,)
 
     def read_chunk(self, number: int) -> None:
-        """This one, for every sink."""
-        found = jobs.claim_chunks(self._connection, "imports", self._copier, 1)
-        while found:
-            ((job, chunk),) = found
+        """This one, which is the next, for every sink."""
+        state = self._pipeline.state
+        for name, sink in self._sinks.items():
+            ((job, chunk),) = jobs.claim_chunks(self._connection, "imports", self._copier, 1, sinks=[name])
             assert chunk.number == number
             assert job.layout is not None
             assert job.from_lsn is not None
-            state = self._pipeline.state
-            task = ChunkTask(
-                self._sinks[job.sink], self._pipeline.url, state.root.uri, state.staging_uri(job.sink), ("imports",)
-            )
+            task = ChunkTask(sink, self._pipeline.url, state.root.uri, state.staging_uri(name), ("imports",))
             (done,) = task([ChunkToCopy(job.id, job.layout, chunk, job.from_lsn)])
             assert done.error is None
             jobs.chunks_staged(self._connection, job.id, {number: (done.rows, done.bytes)})
-            found = self._of_the_other_sink(number)
-
-    def _of_the_other_sink(self, number: int) -> list[tuple[jobs.Job, jobs.Chunk]]:
-        return [] if self._left(number) == 0 else jobs.claim_chunks(self._connection, "imports", self._copier, 1)
-
-    def _left(self, number: int) -> int:
-        query = "select count(*) from penstock.import_chunks where number = %s and state = 'todo'"
-        row = self._connection.execute(query, [number]).fetchone()
-        assert row is not None
-        return int(row[0])
 
 
 @contextmanager
