@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -177,8 +178,14 @@ class Config(Section):
 
     @property
     def copying_workers(self) -> int:
-        """How many chunks of tables are read at the same time; 0 where nothing is copied."""
-        return self.source.copying.workers if self.source.copies else 0
+        """How many chunks of tables are read at the same time; 0 where nothing is copied.
+
+        On one machine, no more than it has processors: each worker more would take memory and gain nothing.
+        """
+        if not self.source.copies:
+            return 0
+        here = self.spark.master.startswith("local")
+        return min(self.source.copying.connections, max(2, os.cpu_count() or 1) if here else sys.maxsize)
 
     def secrets(self) -> frozenset[str]:
         """Every text that must never be shown: passwords in URLs, and whatever a sink declares as SecretStr."""

@@ -30,6 +30,7 @@ from penstock.state import PipelineState
 logger = logging.getLogger(__name__)
 
 MovedKeys = Callable[[int, LSN, LSN, Keys | None], Sequence[Keys]]
+_LEAST_CHUNK_BYTES = 8 << 20  # below, a chunk costs more than it gains
 _LAYOUT_SECONDS = 2.0  # between two looks at a table that is being copied
 _SECONDS_OF_ROWS = 2  # a chunk holds no more rows than may be read in this time
 
@@ -51,12 +52,15 @@ class Copying:
     publications: tuple[str, ...]
     moved_keys: MovedKeys
 
+    def chunk_bytes(self, layout: TableLayout) -> int:
+        """As configured, or less where otherwise some of the workers would have nothing to do."""
+        most = self.config.source.copying.chunk_bytes
+        return min(most, max(_LEAST_CHUNK_BYTES, layout.bytes // self.config.copying_workers + 1))
+
     @property
     def most_rows(self) -> int | None:
-        copy = self.config.source.copying
-        if copy.rows_per_second is None:
-            return None
-        return max(1, copy.rows_per_second * _SECONDS_OF_ROWS // copy.workers)
+        rate = self.config.source.copying.rows_per_second
+        return None if rate is None else max(1, rate * _SECONDS_OF_ROWS // self.config.copying_workers)
 
 
 class TableCopy:
@@ -140,8 +144,7 @@ class TableCopy:
         if layout.relation != manifest.relation:  # altered since: the log may have changes by its former definition
             self._step = self._wait_for_publishing
             return
-        chunk_bytes = self._copying.config.source.copying.chunk_bytes
-        chunks = plan_chunks(connection, layout, chunk_bytes, self._copying.most_rows)
+        chunks = plan_chunks(connection, layout, self._copying.chunk_bytes(layout), self._copying.most_rows)
         jobs.start_copying(connection, self.job.id, layout, chunks)
         self.job = replace(self.job, layout=layout, chunks=len(chunks))
         self._handover.write_manifest(replace(manifest, state="copying"))
@@ -198,8 +201,7 @@ class TableCopy:
 
     def _chunks_of(self, connection: Connection, layout: TableLayout, first_leaf: int) -> list[Chunk]:
         """Of leaves that were attached while the others were copied."""
-        chunk_bytes = self._copying.config.source.copying.chunk_bytes
-        planned = plan_chunks(connection, layout, chunk_bytes, self._copying.most_rows)
+        planned = plan_chunks(connection, layout, self._copying.chunk_bytes(layout), self._copying.most_rows)
         wanted = [chunk for chunk in planned if chunk.leaf is not None and chunk.leaf >= first_leaf]
         after = self._looked_upto or None  # changes up to there are applied by now
         self._asked = None  # and of those since, all may concern these rows

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +21,8 @@ from penstock.lsn import LSN, ZERO
 from penstock.sinks.contract import Batch, ImportPart, Sink
 from penstock.spark.writer import outcome
 from penstock.storage import Directory
+
+_NICE = 10
 
 
 @dataclass(frozen=True)
@@ -49,14 +55,16 @@ class ChunkTask:
     publications: tuple[str, ...]
 
     def __call__(self, chunks: Sequence[ChunkToCopy]) -> list[CopiedChunk]:
-        return [self._copy(chunk) for chunk in chunks]
+        return [_in_a_thread(self._copy, chunk) for chunk in chunks]
 
     def _copy(self, wanted: ChunkToCopy) -> CopiedChunk:
         job, chunk = wanted.job, wanted.chunk
         staging = chunk_staging(self.staging_uri, job, chunk.number)
         Directory(staging).delete_all()  # of an attempt that died
         part = ImportPart(job, wanted.layout.relation, "rows", chunk.number, replaces=chunk.after is not None)
-        reader = ChunkReader(self.url, wanted.layout, chunk, wanted.from_lsn, self.publications)
+        reader = ChunkReader(
+            self.url, wanted.layout, chunk, wanted.from_lsn, self.publications, after_reading=_step_back
+        )
         counted = _Counted(reader.batches())
         done = outcome(self.sink, Batch(-1, ZERO, ZERO, staging, part), iter(counted))
         if isinstance(done, PenstockError):
@@ -76,3 +84,15 @@ class _Counted:
             self.rows += len(batch)
             self.bytes += batch.nbytes
             yield batch
+
+
+def _in_a_thread(copy: Callable[[ChunkToCopy], CopiedChunk], chunk: ChunkToCopy) -> CopiedChunk:
+    """Linux has priorities for threads, and whoever may not raise one can still end the thread that has a low one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(copy, chunk).result()
+
+
+def _step_back() -> None:
+    """With the source done with, there is no hurry: the stream's tasks on the same machine go first."""
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

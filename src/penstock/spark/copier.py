@@ -83,7 +83,7 @@ class Copier:
         self._backoffs: dict[tuple[str, int], Backoff] = {}
         self._refused: dict[tuple[str, int], str] = {}
         self._settled = False
-        workers = config.source.copying.workers
+        workers = config.copying_workers
         self._threads = [threading.Thread(target=self._coordinate, name="imports", daemon=True)] + [
             threading.Thread(target=self._work, name=f"copy {number}", daemon=True) for number in range(workers)
         ]
@@ -306,7 +306,7 @@ class Copier:
 
     def _too_many_receipts(self) -> bool:
         """The sink does not keep up: what is staged takes room on disk."""
-        most = 2 * self._config.source.copying.workers
+        most = 2 * self._config.copying_workers
         waiting = sum(len(Handover(self._state.root, copy.job.sink).receipts(copy.job.id)) for copy in self._large())
         return waiting > most
 
@@ -314,9 +314,9 @@ class Copier:
         return [copy for copy in list(self._copies.values()) if copy.being_copied and copy.job.chunks > 1]
 
     def _keep_rate(self, rows: int, begun: float) -> None:
-        copy = self._config.source.copying
-        if copy.rows_per_second is not None:
-            self._end.wait(max(0.0, begun + rows * copy.workers / copy.rows_per_second - time.monotonic()))
+        rate, workers = self._config.source.copying.rows_per_second, self._config.copying_workers
+        if rate is not None:
+            self._end.wait(max(0.0, begun + rows * workers / rate - time.monotonic()))
 
 
 def _first_line(error: Exception) -> str:
