@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 
 import pytest
@@ -9,11 +10,13 @@ from psycopg.conninfo import make_conninfo
 
 from penstock.changes import Relation
 from penstock.config.tables import TableSelection
+from penstock.errors import SourceError, SourceUnavailable
 from penstock.imports.layout import TableLayout, table_layout
 from penstock.pgoutput.messages import RelationMessage, parse
 from penstock.postgres import subscription
 from penstock.postgres.connection import Connection, connect
 from penstock.postgres.describe import RelationDescriber
+from penstock.testing.conditions import wait_until
 
 both_versions = pytest.mark.parametrize("database", [16, 18], indirect=True)
 
@@ -195,6 +198,35 @@ def test_a_row_goes_out_if_any_publication_lets_it_through(connection: Connectio
 
     assert (rows("odd"), rows("named"), rows("odd", "named"), rows("odd", "everything")) == (4, 4, 6, 8)
     assert layout_of(connection, "public.t", "odd", "of_schema").row_filter is None
+
+
+@both_versions
+def test_another_table_that_is_dropped_while_the_publication_is_looked_up_is_no_reason_to_stop(
+    connection: Connection, database: str
+) -> None:
+    connection.execute(
+        "create table public.t (a int primary key); create table public.dropped (a int primary key);"
+        "create publication pub for table public.t, public.dropped"
+    )
+    oid, outcome = oid_of(connection), list[object]()
+
+    def look() -> None:
+        with connect(database, application_name="looking") as session:
+            try:
+                outcome.append(table_layout(session, oid, ["pub"]))
+            except SourceError as error:
+                outcome.append(error)
+
+    with connect(database, autocommit=False) as dropping:
+        dropping.execute("drop table public.dropped")
+        looking = threading.Thread(target=look)
+        looking.start()
+        waiting = "select 1 from pg_stat_activity where application_name = 'looking' and wait_event_type = 'Lock'"
+        wait_until(lambda: connection.execute(waiting).fetchone(), what="the look to wait for the table's lock")
+        dropping.commit()
+    looking.join(30)
+    assert [type(found) for found in outcome] == [SourceUnavailable]
+    assert table_layout(connection, oid, ["pub"]) is not None
 
 
 @both_versions

@@ -173,8 +173,11 @@ class TableCopy:
 
     def layout_changed(self, because: str) -> None:
         """Rows may have moved without a change: the import begins anew. Unless the table was truncated: then there is nothing
-        left that a copy could bring, since all that is in there now comes with the changes."""
-        if self._step != self._look_for_truncate:
+        left that a copy could bring, since all that is in there now comes with the changes.
+
+        Of a chunk, this may be said late: then it is known already, and what came of it may be handed over.
+        """
+        if self._step in (self._copy, self._read_moved_rows):
             self._because, self._to = because, ZERO
             self._step = self._look_for_truncate
 
@@ -182,8 +185,9 @@ class TableCopy:
         now, planned = self._layout(connection), self.job.layout
         if now is None or planned is None:
             return
-        if now.relation != planned.relation:
-            self.begin_anew(connection, self._because)
+        known = {leaf.oid for leaf in planned.leaves}
+        if now.relation != planned.relation or any(leaf.oid not in known for leaf in now.leaves):
+            self.begin_anew(connection, self._because)  # a partition that was attached may have brought rows
             return
         unfinished = jobs.unfinished_chunks(connection, self.job.id)
         jobs.chunks_done(connection, self.job.id, [number for number, state in unfinished if state == "todo"])

@@ -9,7 +9,10 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
+import psycopg
+
 from penstock.changes import Relation
+from penstock.errors import SourceError, SourceUnavailable
 from penstock.pgoutput.messages import RelationColumn, RelationMessage
 from penstock.postgres import catalog
 from penstock.postgres.connection import Connection, translated_errors
@@ -64,6 +67,18 @@ class TableLayout:
 
 def table_layout(connection: Connection, oid: int, publications: Sequence[str]) -> TableLayout | None:
     """None for a table that was dropped, or that the publications do not hold as a table of its own."""
+    try:
+        return _layout(connection, oid, publications)
+    except SourceError as error:
+        # Postgres lists the tables of a publication first and opens each of them later: one may be gone by then.
+        if isinstance(error.__cause__, psycopg.errors.InternalError_):
+            raise SourceUnavailable(
+                error.message, "A table was dropped at this moment; it is looked up again."
+            ) from error
+        raise
+
+
+def _layout(connection: Connection, oid: int, publications: Sequence[str]) -> TableLayout | None:
     with translated_errors("Reading the definition of a table"):
         row = connection.execute(_TABLE, [oid]).fetchone()
         published = connection.execute(_PUBLISHED, [oid, oid, list(publications)]).fetchall()
