@@ -63,7 +63,7 @@ def test_a_sink_is_delivered_to_by_one_process_at_a_time(state: PipelineState) -
 
 
 def test_removing_says_what_was_there(state: PipelineState) -> None:
-    assert [removed.split()[0] for removed in state.remove()] == ["log", "checkpoints", "staging", "parts"]
+    assert [removed.split()[0] for removed in state.remove()] == ["log", "checkpoints", "staging", "imports", "parts"]
     assert state.remove() == []
 
 
