@@ -74,6 +74,21 @@ def test_a_listing_torn_by_the_writer_is_looked_at_again(tmp_path: Path, monkeyp
     assert log.contents().end == 40
 
 
+def test_a_log_of_which_much_is_deleted_at_the_moment_has_no_hole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the front, while it is listed: what the listing had passed is in it, what it came to later is gone."""
+    log = empty_files(tmp_path, *(f"{n}-{n + 10}-0-c" for n in range(10, 100, 10)))
+    whole = sorted(log.directory.entries(), key=lambda entry: entry.name)
+    listings = [[whole[at], *whole[at + 2 :]] for at in range(6)] + [whole[7:]]
+
+    def entries(_directory: Directory) -> list[FileEntry]:
+        return listings.pop(0)
+
+    monkeypatch.setattr(Directory, "entries", entries)
+    assert log.contents().start == 80
+
+
 def test_a_batch_ends_past_its_size(tmp_path: Path) -> None:
     log = empty_files(tmp_path, "10-20-0-cs", "20-30-0-c", "30-40-0-c")
     assert log.end_of_next_batch(LSN(10), None) == 40

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -11,6 +10,9 @@ from penstock.changelog.segment import SegmentFile, SegmentName
 from penstock.errors import LogCorrupt, LogGap
 from penstock.lsn import LSN, ZERO
 from penstock.storage import Directory
+
+
+_LOOKS = 3
 
 
 @dataclass(frozen=True)
@@ -58,12 +60,16 @@ class ChangeLog:
         """What the directory holds. A hole between two segments raises LogCorrupt.
 
         A listing is not of one moment: while segments come and go, it may show a later one and not the one before. So a
-        hole counts only if it is still there at the third look.
+        hole counts only if the third look in a row shows the same one: while many segments go, each look shows another.
         """
-        for _ in range(2):
-            with suppress(LogCorrupt):
+        seen: list[str] = []
+        while True:
+            try:
                 return self._listed()
-        return self._listed()
+            except LogCorrupt as hole:
+                seen = [*seen, hole.message] if hole.message in seen else [hole.message]
+                if len(seen) == _LOOKS:
+                    raise
 
     def _listed(self) -> LogContents:
         sizes = {}
