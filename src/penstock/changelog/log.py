@@ -11,7 +11,6 @@ from penstock.errors import LogCorrupt, LogGap
 from penstock.lsn import LSN, ZERO
 from penstock.storage import Directory
 
-
 _LOOKS = 3
 
 
