@@ -89,33 +89,43 @@ class TableCopy:
         self._step(connection)
 
     def _resume(self, connection: Connection) -> None:
-        """Goes on where another copier was. Without the files that it left, nothing of it is worth anything."""
+        """Goes on where another copier was. Without the files that it left, nothing of it is worth anything.
+
+        The delivery removes them when the table has joined the stream; so whether it has is asked after looking for them.
+        """
         job, manifest = self.job, self._handover.manifest(self.job.id)
-        if manifest is None or job.from_lsn is None or job.layout is None or job.chunks == 0:
+        if manifest is None and self._has_joined():
+            self._complete(connection)
+        elif job.layout is None:  # nothing was read yet
             self._handover.remove(job.id)
-            if job.from_lsn is not None:
-                self.begin_anew(connection, "What was left of an earlier attempt is gone.")
-            else:
-                self._step = self._wait_for_publishing
-            return
-        unfinished = jobs.unfinished_chunks(connection, job.id)
-        receipts = set(self._handover.receipts(job.id))
-        staged = receipts | set(self._handover.committed(job.id).chunks)
-        there = [number for number, state in unfinished if state != "staged" and number in staged]
-        if there:  # read, and its copier died before it could say so
-            read = {number: self._handover.receipt(job.id, number) for number in there if number in receipts}
-            figures = {
-                number: (read[number].rows, read[number].bytes) if number in read else (0, 0) for number in there
-            }
-            jobs.chunks_staged(connection, job.id, figures)
-        if lost := [number for number, state in unfinished if state == "staged" and number not in staged]:
-            jobs.chunks_again(connection, job.id, lost)
-        if manifest.state == "waiting":
-            self._handover.write_manifest(replace(manifest, state="copying", relation=job.layout.relation))
-        if manifest.state == "copied":
+            self._step = self._wait_for_publishing
+        elif manifest is None or job.chunks == 0 or not self._take_stock(connection, manifest):
+            self.begin_anew(connection, "What was left of an earlier attempt is gone.")
+        elif manifest.state == "copied":
             self._step = self._watch
         else:
+            if manifest.state == "waiting":
+                self._handover.write_manifest(replace(manifest, state="copying", relation=job.layout.relation))
             self._step = self._copy
+
+    def _take_stock(self, connection: Connection, manifest: Manifest) -> bool:
+        """Chunks that were read before their copier could say so are staged; those that are not there any more are read again.
+
+        False: it is too late for that, the sink has been told that this is all.
+        """
+        unfinished = jobs.unfinished_chunks(connection, self.job.id)
+        receipts = self._handover.receipts(self.job.id)  # before what is committed: from there they come
+        staged = {*receipts, *self._handover.committed(self.job.id).chunks}
+        there = [number for number, state in unfinished if state != "staged" and number in staged]
+        if there:
+            figures = {number: self._handover.figures(self.job.id, number) for number in there}
+            jobs.chunks_staged(connection, self.job.id, figures)
+        lost = [number for number, state in unfinished if number not in staged]
+        if lost and manifest.state == "copied":
+            return False
+        if again := [number for number, state in unfinished if state == "staged" and number not in staged]:
+            jobs.chunks_again(connection, self.job.id, again)
+        return True
 
     def _wait_for_publishing(self, connection: Connection) -> None:
         """Steps 2 and 3 of the decision, up to the LSN."""
@@ -245,14 +255,19 @@ class TableCopy:
 
     def _watch(self, connection: Connection) -> None:
         """The delivery catches up. Here, it is seen when the table has joined the stream."""
-        ready = read_admission(self._copying.state.parts, self.job.sink).ready.get(self.job.table_oid)
-        if ready is not None and ready.job >= self.job.id:
-            jobs.completed(connection, self.job.id)
-            logger.info("Imported %s.", self.name)
-            self.ended = True
-            return
-        if not self._in_trouble(connection):
+        if self._has_joined():
+            self._complete(connection)
+        elif not self._in_trouble(connection):
             self._tell_committed(connection)
+
+    def _has_joined(self) -> bool:
+        ready = read_admission(self._copying.state.parts, self.job.sink).ready.get(self.job.table_oid)
+        return ready is not None and ready.job >= self.job.id
+
+    def _complete(self, connection: Connection) -> None:
+        jobs.completed(connection, self.job.id)
+        logger.info("Imported %s.", self.name)
+        self.ended = True
 
     def _waits(self, connection: Connection, xids: Sequence[int]) -> bool:
         running = still_running(connection, xids)
