@@ -13,6 +13,7 @@ from penstock.imports.handover import ChunkReceipt, Committed, Handover
 from penstock.imports.jobs import Job
 from penstock.lsn import LSN
 from penstock.postgres.connection import Connection
+from penstock.spark.chunk_task import ChunkTask, ChunkToCopy, CopiedChunk
 from tests.imports.pipeline_with_imports import PipelineWithImports
 
 
@@ -45,7 +46,18 @@ class Left:
             self.first.advance(self._connection)
 
     def stage(self, number: int, rows: int) -> None:
-        self.handover.write_receipt(self.id, ChunkReceipt(number, rows, 10 * rows, None))
+        self.handover.write_receipt(self.id, ChunkReceipt(number, rows, 10 * rows, None, ""))
+
+    def copy(self, number: int, url: str) -> CopiedChunk:
+        """What an executor does with a chunk, as the next copier gives it to one."""
+        ((job, chunk),) = jobs.claim_chunks(self._connection, "imports", self._copier, 1)
+        assert chunk.number == number
+        assert job.layout is not None
+        assert job.from_lsn is not None
+        (sink,) = self._pipeline.pipeline.sinks(["lake"])
+        task = ChunkTask(sink, url, self._state.root.uri, ("imports",))
+        (done,) = task([ChunkToCopy(job.id, job.layout, chunk, job.from_lsn)])
+        return done
 
     def joins(self) -> None:
         """The delivery has ended the import, and removed what it needs no more."""
@@ -92,6 +104,24 @@ def test_a_chunk_that_was_read_is_not_read_again_though_nobody_said_so(left: Lef
     assert left.chunks()[1] == "staged"
     assert left.chunks()[2] == "todo"
     assert (left.job.id, left.job.rows_copied, left.job.chunks_done) == (left.id, 7, 1)
+
+
+def test_a_chunk_that_is_there_when_somebody_begins_to_read_it_is_not_read(left: Left) -> None:
+    """Its executor died right after it had left the receipt, and the same copier gives it to another one."""
+    left.advance()
+    left.stage(1, rows=7)
+    assert left.copy(1, "postgresql://127.0.0.1:1/nowhere") == CopiedChunk(left.id, 1, rows=7, bytes=70)
+
+
+def test_what_attempts_left_goes_with_the_import(left: Left) -> None:
+    """Each stages in a place of its own: one that was given up may still be writing."""
+    left.advance()
+    places = [Path(left.handover.new_staging(left.id, 1)) for _ in range(2)]
+    assert places[0] != places[1]
+    for place in places:
+        place.mkdir(parents=True)
+    left.handover.remove(left.id)
+    assert not any(place.exists() for place in places)
 
 
 def test_a_chunk_that_the_sink_holds_is_not_read_again_though_nobody_said_so(left: Left) -> None:

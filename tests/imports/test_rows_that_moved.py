@@ -77,7 +77,7 @@ class Copy:
             assert chunk.number == number
             assert job.layout is not None
             assert job.from_lsn is not None
-            task = ChunkTask(sink, self._pipeline.url, state.root.uri, state.staging_uri(name), ("imports",))
+            task = ChunkTask(sink, self._pipeline.url, state.root.uri, ("imports",))
             (done,) = task([ChunkToCopy(job.id, job.layout, chunk, job.from_lsn)])
             assert done.error is None
             jobs.chunks_staged(self._connection, job.id, {number: (done.rows, done.bytes)})

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import secrets
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -47,7 +48,7 @@ class Manifest:
 
 @dataclass(frozen=True)
 class ChunkReceipt:
-    """``outcome``: what ``sink.write`` returned. ``after``: see ``Chunk``.
+    """``outcome``: what ``sink.write`` returned, and ``staging`` where it put what is not in there. ``after``: see ``Chunk``.
 
     ``snapshot``: that of a table without a key, which is read in one transaction; the transactions that it saw are left
     out of the changes that follow.
@@ -57,6 +58,7 @@ class ChunkReceipt:
     rows: int
     bytes: int
     outcome: Any
+    staging: str
     after: LSN | None = None
     snapshot: str | None = None
 
@@ -85,6 +87,15 @@ class Handover:
 
     def __init__(self, state_root: Directory, sink: str) -> None:
         self.directory = state_root.child(f"imports/{sink}")
+        self._staging = state_root.child(f"staging/{sink}").uri
+
+    def staging(self, job: int) -> str:
+        """Where what executors stage for an import is found."""
+        return f"{self._staging}/import-{job}"
+
+    def new_staging(self, job: int, number: int) -> str:
+        """For one attempt at a chunk: one that was given up may still be writing."""
+        return f"{self.staging(job)}/{number}-{secrets.token_hex(4)}"
 
     def manifests(self) -> Iterator[Manifest]:
         for entry in self.directory.entries():
@@ -109,6 +120,10 @@ class Handover:
         """The numbers of the chunks whose receipts are there, in their order."""
         found = (_RECEIPT.fullmatch(entry.name) for entry in self.directory.entries())
         return sorted(int(match[2]) for match in found if match and int(match[1]) == job)
+
+    def is_staged(self, job: int, number: int) -> bool:
+        """Whether the chunk was read already, and the sink may hold it."""
+        return number in self.receipts(job) or number in self.committed(job).chunks
 
     def write_receipt(self, job: int, receipt: ChunkReceipt) -> None:
         content = pickle.dumps(receipt)
@@ -146,8 +161,9 @@ class Handover:
         return Committed(**{**data, "chunks": tuple(data["chunks"]), "replayed": replayed})
 
     def remove(self, job: int) -> None:
-        """The manifest first: receipts without one mean nothing to anybody."""
+        """The manifest first: receipts without one mean nothing to anybody. With it goes what is left of dead attempts."""
         self.directory.delete(f"{job}.json")
+        Directory(self.staging(job)).delete_all()
         self.directory.delete(f"{job}.committed")
         for number in self.receipts(job):
             self.remove_receipt(job, number)
@@ -155,11 +171,6 @@ class Handover:
     def needed_from(self) -> LSN | None:
         """From where on imports need the log; None if there are none."""
         return min((manifest.needed_from for manifest in self.manifests()), default=None)
-
-
-def chunk_staging(staging_uri: str, job: int, number: int) -> str:
-    """Where what an executor stages of a chunk is found."""
-    return f"{staging_uri}/import-{job}-{number}"
 
 
 def _receipt_name(job: int, number: int) -> str:

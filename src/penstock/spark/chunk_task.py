@@ -13,7 +13,7 @@ from typing import Any
 from penstock import failpoints
 from penstock.changes import ChangeBatch
 from penstock.errors import PenstockError
-from penstock.imports.handover import ChunkReceipt, Handover, chunk_staging
+from penstock.imports.handover import ChunkReceipt, Handover
 from penstock.imports.layout import TableLayout
 from penstock.imports.plan import Chunk
 from penstock.imports.read_chunk import ChunkReader
@@ -51,7 +51,6 @@ class ChunkTask:
     sink: Sink[Any]
     url: str
     state_uri: str
-    staging_uri: str
     publications: tuple[str, ...]
 
     def __call__(self, chunks: Sequence[ChunkToCopy]) -> list[CopiedChunk]:
@@ -59,8 +58,10 @@ class ChunkTask:
 
     def _copy(self, wanted: ChunkToCopy) -> CopiedChunk:
         job, chunk = wanted.job, wanted.chunk
-        staging = chunk_staging(self.staging_uri, job, chunk.number)
-        Directory(staging).delete_all()  # of an attempt that died
+        handover = Handover(Directory(self.state_uri), self.sink.settings.name)
+        if handover.is_staged(job, chunk.number):  # whoever read it died before it could say so
+            return CopiedChunk(job, chunk.number, *handover.figures(job, chunk.number))
+        staging = handover.new_staging(job, chunk.number)
         part = ImportPart(job, wanted.layout.relation, "rows", chunk.number, replaces=chunk.after is not None)
         reader = ChunkReader(
             self.url, wanted.layout, chunk, wanted.from_lsn, self.publications, after_reading=_step_back
@@ -69,8 +70,8 @@ class ChunkTask:
         done = outcome(self.sink, Batch(-1, ZERO, ZERO, staging, part), iter(counted))
         if isinstance(done, PenstockError):
             return CopiedChunk(job, chunk.number, error=done)
-        receipt = ChunkReceipt(chunk.number, counted.rows, counted.bytes, done, chunk.after, reader.snapshot)
-        Handover(Directory(self.state_uri), self.sink.settings.name).write_receipt(job, receipt)
+        receipt = ChunkReceipt(chunk.number, counted.rows, counted.bytes, done, staging, chunk.after, reader.snapshot)
+        handover.write_receipt(job, receipt)
         failpoints.reach(failpoints.CHUNK_STAGED)
         return CopiedChunk(job, chunk.number, counted.rows, counted.bytes)
 

@@ -270,10 +270,7 @@ class Copier:
     def _run(self, claimed: Sequence[tuple[Job, Chunk]]) -> list[CopiedChunk]:
         sink = self._sinks[claimed[0][0].sink]
         assert self._copying is not None
-        task = ChunkTask(
-            sink, self._url, self._state.root.uri, self._state.staging_uri(sink.settings.name),
-            self._copying.publications,
-        )  # fmt: skip
+        task = ChunkTask(sink, self._url, self._state.root.uri, self._copying.publications)
         chunks = [
             ChunkToCopy(job.id, job.layout, chunk, job.from_lsn)
             for job, chunk in claimed

@@ -25,7 +25,7 @@ from penstock.changelog.segment import SegmentName
 from penstock.changes import ChangeBatch, Relation
 from penstock.error_policy import Verdict, policy_for
 from penstock.errors import LogError, PenstockError, SinkUnavailable, SparkLost
-from penstock.imports.handover import Handover, Manifest, Trouble, chunk_staging
+from penstock.imports.handover import Handover, Manifest, Trouble
 from penstock.imports.horizon import captured_upto
 from penstock.imports.snapshot import seen_by
 from penstock.lsn import LSN, ZERO
@@ -52,6 +52,7 @@ class ImportDelivery:
         self.handover = Handover(state.root, sink.settings.name)
         delivery.join = self.join
         self._sizes: dict[SegmentName, dict[int, int]] = {}  # of segments: oid -> bytes
+        self._round_bytes: dict[int, int] = {}  # of the last round of each job
         self._backoffs: dict[int, Backoff] = {}
         self._next_try: dict[int, float] = {}
 
@@ -88,6 +89,7 @@ class ImportDelivery:
         if ready is not None and ready.job >= job:
             self.handover.remove(job)
             tables.forget(job)
+            self._round_bytes.pop(job, None)
             return True
         if manifest.state == "waiting":
             return False
@@ -123,7 +125,7 @@ class ImportDelivery:
                 failpoints.reach(failpoints.CHUNK_COMMITTED)
             self._delivery.tables.note_snapshot(job, receipt.snapshot)
             self.handover.remove_receipt(job, number)
-            Directory(chunk_staging(self._staging, job, number)).delete_all()
+            Directory(receipt.staging).delete_all()
             return True
         return False
 
@@ -156,7 +158,7 @@ class ImportDelivery:
         if not tables.joining(job):
             start = known.replayed or manifest.from_lsn
             end, size = self._end_of_round(oid, start)
-            if known.replayed is None or known.replayed < manifest.to_lsn or size > _LAST_ROUND_BYTES:
+            if known.replayed is None or known.replayed < manifest.to_lsn or self._worth_a_round(job, size):
                 self._apply(manifest, start, end)
                 return True
             if tables.many_joining:
@@ -168,6 +170,13 @@ class ImportDelivery:
                 return False  # so there will be a batch
             self.join([job], position)
         return True
+
+    def _worth_a_round(self, job: int, size: int) -> bool:
+        """As long as there is much less to do each time. A table that is written to as fast as we apply it has to join with
+        what there is: the stream waits for it once, or it would wait for the stream for ever."""
+        before = self._round_bytes.get(job)
+        self._round_bytes[job] = size
+        return size > _LAST_ROUND_BYTES and (before is None or size < before // 2)
 
     def join(self, jobs: Sequence[int], position: LSN) -> None:
         """Completes these imports as of ``position``, or of where they have come already. With the lock held."""
@@ -227,7 +236,7 @@ class ImportDelivery:
 
     def _written(self, manifest: Manifest, start: LSN, end: LSN) -> tuple[list[Any], str]:
         """The receipts of the table's changes in between, and where they are staged. One Spark job, or none."""
-        staging = f"{self._staging}/import-{manifest.job}-changes-{str(end).replace('/', '-')}"
+        staging = f"{self.handover.staging(manifest.job)}/changes-{str(end).replace('/', '-')}"
         last = self._log.contents().end or ZERO
 
         def admit(relation: Relation) -> LSN | None:
