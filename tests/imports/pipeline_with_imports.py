@@ -26,7 +26,7 @@ _CONFIG = """
 name: {name}
 state_dir: state
 source: {{url: "{url}", mode: {mode}, tables: {{include: ["*.*"]}}, copy: {{{copy}}}}}
-log: {{segment_bytes: 64KiB{log}}}
+log: {{segment_bytes: 1MiB{log}}}
 sinks:
   - {{name: lake, type: duckdb, path: lake.duckdb}}
   - {{name: events, type: file, path: events}}

@@ -60,7 +60,7 @@ class Traffic:
     def flowing(self) -> Iterator[None]:
         stop = threading.Event()
         thread = threading.Thread(
-            target=self.run, args=[lambda: not stop.wait(0.02)]
+            target=self.run, args=[lambda: not stop.wait(0.1)]
         )  # not all of the processor is for it
         thread.start()
         try:
