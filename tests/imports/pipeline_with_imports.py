@@ -40,7 +40,7 @@ class PipelineWithImports:
         self,
         url: str,
         directory: Path,
-        copy: str = "workers: 2, chunk_bytes: 256KiB",
+        copy: str = "workers: 2, chunk_bytes: 1MiB",
         log: str = "",
         name: str = "imports",
         mode: str = "copy_and_stream",

@@ -150,12 +150,13 @@ class ImportDelivery:
            begins. If there is nothing in the log for a batch, there is nothing between either, and it joins at once.
         """
         tables, job, oid = self._delivery.tables, manifest.job, manifest.relation.oid
-        known = tables.under_way(job)
+        # In this order: a table that is joining may join at any moment, and then its import is not under way any more.
+        joining, known = tables.joining(job), tables.under_way(job)
         if manifest.state != "copied" or manifest.to_lsn is None or manifest.from_lsn is None:
             return False
         if known is None or len(known.rows) < (manifest.chunks or 0) or captured_upto(self._state) < manifest.to_lsn:
             return False
-        if not tables.joining(job):
+        if not joining:
             start = known.replayed or manifest.from_lsn
             end, size = self._end_of_round(oid, start)
             if known.replayed is None or known.replayed < manifest.to_lsn or self._worth_a_round(job, size):
@@ -166,6 +167,8 @@ class ImportDelivery:
             tables.announce(oid, job, known.replayed)
         with self._delivery.lock:
             position = self._delivery.position or ZERO
+            if not tables.joining(job):
+                return True  # a batch was faster
             if (self._log.contents().end or ZERO) > position:
                 return False  # so there will be a batch
             self.join([job], position)
