@@ -85,6 +85,8 @@ class ImportDelivery:
 
     def _step(self, manifest: Manifest) -> bool:
         tables, job = self._delivery.tables, manifest.job
+        if tables.joining(job):  # and may be done at any moment, by the thread that commits a batch
+            return self._catch_up(manifest)
         ready = tables.ready(manifest.relation.oid)
         if ready is not None and ready.job >= job:
             self.handover.remove(job)
