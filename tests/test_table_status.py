@@ -138,6 +138,14 @@ def test_a_table_that_left_is_removed_and_one_that_came_back_is_pending(pipeline
         assert told(pipeline)["a", "lake"].state == "pending"
 
 
+def test_a_table_that_was_dropped_is_not_told_of_once_another_has_its_name(pipeline: Pipeline, database: str) -> None:
+    pipeline.reconcile()
+    with connect(database) as connection:
+        connection.execute("drop table public.a; create table public.a (id int primary key)")
+    pipeline.reconcile()
+    assert [(t.table, t.state) for t in pipeline.tables() if t.sink == "lake"] == [("a", "pending"), ("b", "pending")]
+
+
 def test_a_renamed_table_is_told_by_its_present_name(pipeline: Pipeline, database: str) -> None:
     with connect(database) as connection:
         set_job(connection, job_for(connection, "a"), state="streaming")

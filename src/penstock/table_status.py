@@ -78,7 +78,10 @@ def import_statuses(
                 found.append(TableStatus(table.schema, table.table, sink, "pending"))
             else:
                 found.append(replace(_told(job, waits), schema=table.schema, table=table.table))
+    names = {(table.schema, table.table) for table in published}
     for job in jobs.values():  # dropped, or taken out of the publication by somebody
+        if (job.schema_name, job.table_name) in names:  # another table has its name now
+            continue
         gone = job.state in ("streaming", "removed")
         found.append(TableStatus(job.schema_name, job.table_name, job.sink, "removed") if gone else _told(job, waits))
     return sorted(found, key=lambda table: (table.schema, table.table, sinks.index(table.sink)))

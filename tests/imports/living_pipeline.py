@@ -92,10 +92,16 @@ class LivingPipeline(PipelineWithImports):
         with wait_until(self._opened, what="the DuckDB file to be readable") as connection:
             return connection.execute(query).fetchall()
 
+    def damage(self, *statements: str) -> None:
+        """What somebody does to the DuckDB file while the pipeline is stopped."""
+        with duckdb.connect(str(self.directory / "lake.duckdb")) as connection:
+            for statement in statements:
+                connection.execute(f"use lake.public; {statement}")
+
     def _opened(self) -> duckdb.DuckDBPyConnection | None:
         try:
             return duckdb.connect(str(self.directory / "lake.duckdb"), read_only=True)
-        except (duckdb.IOException, duckdb.ConnectionException):
+        except duckdb.OperationalError:  # whoever writes to it has it open
             return None
 
 

@@ -19,6 +19,7 @@ from penstock.changelog.admission import read_admission, write_holds
 from penstock.config.model import Config
 from penstock.imports import jobs
 from penstock.imports.choices import Choices, choices
+from penstock.imports.handover import Handover
 from penstock.imports.jobs import Job, NewJob
 from penstock.postgres import migrations, publication, subscription
 from penstock.postgres.connection import Connection
@@ -63,6 +64,7 @@ class Manager:
             changed = self._edit_publication() if managed else None
             if self._config.source.mode != "stream":
                 self._queue_imports()
+                self._forget_ended()
         return changed
 
     def _edit_publication(self) -> Reconciliation:
@@ -99,6 +101,19 @@ class Manager:
                     wanted.append(NewJob(name, oid, table.schema, table.table, oid in ready))
         if wanted:
             jobs.create_jobs(self._connection, self._config.name, wanted)
+
+    def _forget_ended(self) -> None:
+        """What is left of imports that ended while nobody copied: otherwise the log would be kept for them for ever.
+
+        The manifests are read before the jobs, so that the job of one that a copier has just begun is known.
+        """
+        handovers = [Handover(self._state.root, sink.settings.name) for sink in self._sinks]
+        found = [(handover, manifest.job) for handover in handovers for manifest in handover.manifests()]
+        known = jobs.active_jobs(self._connection, self._config.name) if found else []
+        alive = {job.id for job in known if job.state not in ("removed", "streaming")}
+        for handover, job in found:
+            if job not in alive:
+                handover.remove(job)
 
     def published(self) -> list[PublishedTable]:
         found = subscription.find(self._connection, self._config.name, self._config.source.publications)
