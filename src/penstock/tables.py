@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from penstock.config.model import Config
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, PenstockError, SourceError
 from penstock.imports import jobs
-from penstock.imports.choices import Choice, choose
+from penstock.imports.choices import Choice, choices, choose
 from penstock.imports.jobs import NewJob
 from penstock.imports.manager import Manager
 from penstock.postgres import migrations, subscription
@@ -17,7 +18,7 @@ from penstock.postgres.connection import Connection
 from penstock.postgres.locks import subscription_lock
 from penstock.postgres.publication import PublishedTable, Reconciliation
 from penstock.postgres.subscription import PATIENCE
-from penstock.postgres.tables import named_tables
+from penstock.postgres.tables import Table, named_tables
 from penstock.sinks.contract import Sink
 from penstock.state import PipelineState
 from penstock.status import tables_of
@@ -42,16 +43,18 @@ class Tables:
 
     def find(self, names: Sequence[str]) -> list[PublishedTable]:
         """The published tables of these names; ConfigError if there is none of a name."""
-        published = {table.qualified_name: table for table in self._manager.published()}
+        published: dict[str, PublishedTable] = {}
+        for (
+            table
+        ) in self._manager.published():  # in the order of their schemas: where names are alike, the shortest wins
+            published.setdefault(table.qualified_name, table)
         return [published[_known(name, published, "the subscription")] for name in names]
 
     def add(self, names: Sequence[str]) -> list[str]:
         self._require_own_publication("add tables to")
         tables = named_tables(self._connection, names)
         published = {table.oid for table in self._manager.published()}
-        for table in tables:
-            self._choose(table.schema, table.table, "add")
-        self.keep_in_step()
+        self._choose(tables, "add")
         then = "its import is in the queue" if self._config.source.copies else "its changes from now on are captured"
         return [
             f"{table.qualified_name} is in the subscription already."
@@ -63,9 +66,7 @@ class Tables:
     def remove(self, names: Sequence[str]) -> list[str]:
         self._require_own_publication("remove tables from")
         tables = self.find(names)
-        for table in tables:
-            self._choose(table.schema, table.table, "remove")
-        self.keep_in_step()
+        self._choose(tables, "remove")
         sinks = ", ".join(f'"{sink.settings.name}"' for sink in self._sinks)
         return [
             f"{table.qualified_name} left the subscription: changes committed until now are still delivered, later ones are "
@@ -96,9 +97,20 @@ class Tables:
         names_of_sinks = ", ".join(f'"{sink.settings.name}"' for sink in wanted)
         return [f"{table.qualified_name} will be copied again to {names_of_sinks}." for table in tables]
 
-    def _choose(self, schema: str, table: str, choice: Choice) -> None:
+    def _choose(self, tables: Sequence[Table | PublishedTable], choice: Choice) -> None:
+        """Records the choice and carries it out, or neither: one that cannot be would be in the way of all other edits."""
         migrations.migrate(self._connection)
-        choose(self._connection, self._config.name, schema, table, choice)
+        before = choices(self._connection, self._config.name).made
+        for table in tables:
+            choose(self._connection, self._config.name, table.schema, table.table, choice)
+        try:
+            self.keep_in_step()
+        except PenstockError:
+            with suppress(SourceError):  # what went wrong first is what matters
+                for table in tables:
+                    name = table.schema, table.table
+                    choose(self._connection, self._config.name, *name, before.get(name))
+            raise
 
     def _require_own_publication(self, what: str) -> None:
         if self._config.source.publications:

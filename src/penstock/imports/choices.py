@@ -31,9 +31,15 @@ def choices(connection: Connection, pipeline: str) -> Choices:
         return Choices({(schema, table): choice for schema, table, choice in rows})
 
 
-def choose(connection: Connection, pipeline: str, schema: str, table: str, choice: Choice) -> None:
-    """A later choice takes the place of an earlier one."""
+def choose(connection: Connection, pipeline: str, schema: str, table: str, choice: Choice | None) -> None:
+    """A later choice takes the place of an earlier one. None: the patterns decide again."""
     with translated_errors(f"Recording that {schema}.{table} was chosen"):
+        if choice is None:
+            connection.execute(
+                "delete from penstock.table_choices where pipeline = %s and schema_name = %s and table_name = %s",
+                [pipeline, schema, table],
+            )
+            return
         connection.execute(
             "insert into penstock.table_choices (pipeline, schema_name, table_name, choice) values (%s, %s, %s, %s) "
             "on conflict (pipeline, schema_name, table_name) do update set choice = excluded.choice",

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.changelog.admission import read_admission, write_holds
+from penstock.changelog.admission import Admission, read_admission, write_holds
 from penstock.config.model import Config
 from penstock.imports import jobs
 from penstock.imports.choices import Choices, choices
@@ -68,39 +68,51 @@ class Manager:
         return changed
 
     def _edit_publication(self) -> Reconciliation:
+        """In mode stream sinks wait for nothing; but what they miss there, they must not take for theirs later."""
         wanted = chosen_tables(self._connection, self._config)
-        if self._config.source.mode == "stream":
-            return publication.reconcile(self._connection, self._config.name, wanted)
         return publication.reconcile(self._connection, self._config.name, wanted, self._hold)
 
     def _hold(self, entering: Sequence[Table]) -> None:
         oids = {table.oid for table in entering}
-        for sink in self._sinks:
-            self.hold(sink.settings.name, oids)
+        if migrations.installed(self._connection):
+            for sink in self._sinks:
+                self.hold(sink.settings.name, oids)
 
     def hold(self, sink: str, oids: set[int]) -> None:
-        """The sink takes no change of these tables before an import newer than the one it has."""
+        """The sink takes no change of these tables before an import newer than all that there are, under way or complete."""
+        if not oids:
+            return
         known = read_admission(self._state.parts, sink)
-        newer = {oid: ready.job + 1 for oid, ready in known.ready.items() if oid in oids}
+        newest = {oid: job.id for (name, oid), job in self._jobs().items() if name == sink}
+        for oid, ready in known.ready.items():
+            newest[oid] = max(ready.job, newest.get(oid, 0))
+        newer = {oid: job + 1 for oid, job in newest.items() if oid in oids}
         if newer:
             write_holds(self._state.parts, sink, {**known.holds, **newer})
 
+    def _jobs(self) -> dict[tuple[str, int], Job]:
+        """By sink and table."""
+        return {(job.sink, job.table_oid): job for job in jobs.active_jobs(self._connection, self._config.name)}
+
     def _queue_imports(self) -> None:
         published = {table.oid: table for table in self.published()}
-        known = {(job.sink, job.table_oid): job for job in jobs.active_jobs(self._connection, self._config.name)}
+        known = self._jobs()
         gone = {job.table_oid for job in known.values() if job.table_oid not in published and job.state != "removed"}
         if gone:
             jobs.remove_jobs(self._connection, self._config.name, sorted(gone))
         wanted = []
         for sink in self._sinks:
             name = sink.settings.name
-            ready = read_admission(self._state.parts, name).ready
-            for oid, table in published.items():
-                job = known.get((name, oid))
-                if job is None or job.state == "removed" or _lost(job, ready.get(oid)):
-                    wanted.append(NewJob(name, oid, table.schema, table.table, oid in ready))
-        if wanted:
-            jobs.create_jobs(self._connection, self._config.name, wanted)
+            admission = read_admission(self._state.parts, name)
+            due = {oid for oid in published if _is_due(known.get((name, oid)), admission, oid)}
+            if not sink.swaps_tables:
+                self.hold(name, due & admission.ready.keys())
+            wanted += [
+                NewJob(name, oid, table.schema, table.table, again=oid in admission.ready)
+                for oid, table in published.items()
+                if oid in due
+            ]
+        jobs.create_jobs(self._connection, self._config.name, wanted)
 
     def _forget_ended(self) -> None:
         """What is left of imports that ended while nobody copied: otherwise the log would be kept for them for ever.
@@ -120,6 +132,10 @@ class Manager:
         return publication.published_tables(self._connection, found.publications) if found is not None else []
 
 
-def _lost(job: Job, ready: Any) -> bool:
-    """The queue says that the import is complete, but the sink does not hold it: it was made anew or set back."""
-    return job.state == "streaming" and (ready is None or ready.job < job.id)
+def _is_due(job: Job | None, admission: Admission, oid: int) -> bool:
+    """There is no import; or one that is complete by the queue, but not by the sink: the sink was made anew or set back, or
+    it was told to wait for another one by somebody who died before that was in the queue."""
+    if job is None or job.state == "removed":
+        return True
+    ready = admission.ready.get(oid)
+    return job.state == "streaming" and (ready is None or ready.job < max(job.id, admission.holds.get(oid, 0)))
