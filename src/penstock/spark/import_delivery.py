@@ -25,12 +25,12 @@ from penstock.changelog.segment import SegmentName
 from penstock.changes import ChangeBatch, Relation
 from penstock.error_policy import Verdict, policy_for
 from penstock.errors import LogError, PenstockError, SinkUnavailable, SparkLost
-from penstock.imports.handover import Handover, Manifest, Trouble
+from penstock.imports.handover import ChunkReceipt, Handover, Manifest, Trouble
 from penstock.imports.horizon import captured_upto
 from penstock.imports.snapshot import seen_by
 from penstock.lsn import LSN, ZERO
 from penstock.retry import Backoff
-from penstock.sinks.contract import Batch, ImportPart, Sink
+from penstock.sinks.contract import Batch, ImportPart, Sink, UnderWay
 from penstock.spark.delivery import SinkDelivery
 from penstock.spark.writer import outcome
 from penstock.state import PipelineState
@@ -119,13 +119,16 @@ class ImportDelivery:
         known = self._delivery.tables.under_way(job)
         for number in self.handover.receipts(job):
             receipt = self.handover.receipt(job, number)
-            if known is None or number not in known.rows:
+            if _is_late(receipt, known):
+                logger.debug("Chunk %d of import %d came late; it is not needed any more.", number, job)
+            elif known is None or number not in known.rows:
                 if receipt.after is not None and not self._replayed_upto(manifest, receipt.after):
                     return True
                 part = self._part(manifest, "rows", number=number, replaces=receipt.replaces)
                 self._commit(part, [receipt.outcome])
                 failpoints.reach(failpoints.CHUNK_COMMITTED)
-            self._delivery.tables.note_snapshot(job, receipt.snapshot)
+            if self._delivery.tables.snapshot(job) is None:  # of the first that came: that is the one the sink holds
+                self._delivery.tables.note_snapshot(job, receipt.snapshot)
             self.handover.remove_receipt(job, number)
             Directory(receipt.staging).delete_all()
             return True
@@ -261,6 +264,13 @@ class ImportDelivery:
             if isinstance(found, PenstockError):
                 raise found
         return outcomes, staging
+
+
+def _is_late(receipt: ChunkReceipt, known: UnderWay | None) -> bool:
+    """All chunks are in before the first change is applied. One that comes then is of a copier that was given up for dead."""
+    return (
+        known is not None and known.replayed is not None and receipt.after is None and receipt.number not in known.rows
+    )
 
 
 def _trouble(error: PenstockError) -> Trouble:
