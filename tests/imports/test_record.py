@@ -21,6 +21,7 @@ USERS = relation("public", "users", id="int4", name="text", key=("id",))
 def state(tmp_path: Path) -> PipelineState:
     state = PipelineState(str(tmp_path))
     state.create()
+    Handover(state.root, "lake").directory.create()  # as whoever writes the first manifest does
     return state
 
 
