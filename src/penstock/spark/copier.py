@@ -41,8 +41,8 @@ from penstock.state import PipelineState
 
 logger = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 0.1
-_TELL_SECONDS = 0.5
+_LOOK_SECONDS, _IDLE_LOOK_SECONDS = 0.1, 2.0  # with nothing in hand, the source is not asked all the time
+_TELL_SECONDS, _IDLE_TELL_SECONDS = 0.5, 10.0
 _PATIENCE_SECONDS = 20.0
 _FIRST_RETRY_SECONDS, _MOST_RETRY_SECONDS = 2.0, 300.0
 
@@ -144,13 +144,14 @@ class Copier:
     # The coordinator.
 
     def _coordinate(self) -> None:
-        backoff, next_word = Backoff(), 0.0
-        while not self._end.wait(_LOOK_SECONDS):
+        backoff, next_word, busy = Backoff(), 0.0, True
+        while not self._end.wait(_LOOK_SECONDS if busy else _IDLE_LOOK_SECONDS):
             try:
                 self._look()
-                if time.monotonic() >= next_word:
+                was_busy, busy = busy, bool(self._copies) or self.unfinished()
+                if time.monotonic() >= next_word or (was_busy and not busy):
                     self._tell()
-                    next_word = time.monotonic() + _TELL_SECONDS
+                    next_word = time.monotonic() + (_TELL_SECONDS if busy else _IDLE_TELL_SECONDS)
                 backoff.reset()
             except PenstockError as error:
                 delay = next(backoff)
