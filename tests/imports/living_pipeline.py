@@ -46,13 +46,20 @@ class LivingPipeline(PipelineWithImports):
         mode: str = "copy_and_stream",
     ) -> None:
         super().__init__(url, directory, name=name)
-        self._settings = {"source": source, "copy": copy, "lake": lake and f", {lake}", "name": name, "mode": mode}
+        self._settings = {
+            "url": url,
+            "source": source,
+            "copy": copy,
+            "lake": lake and f", {lake}",
+            "name": name,
+            "mode": mode,
+        }
         self.configure()
 
     def configure(self, **settings: str) -> None:
         """As if somebody had edited the file before the next command."""
         self._settings.update(settings)
-        self.file.write_text(_CONFIG.format(url=self.url, **self._settings))
+        self.file.write_text(_CONFIG.format(**self._settings))
         self.pipeline = Pipeline(load_config(self.file))
         self.state = self.pipeline.state
 

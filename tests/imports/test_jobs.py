@@ -247,6 +247,14 @@ def test_a_failed_job_is_taken_again_when_its_time_has_come_and_goes_on_where_it
     assert the_job(queue).error is None
 
 
+def test_a_chunk_that_fails_after_the_job_has_does_not_shorten_the_wait(queue: Connection) -> None:
+    job, _ = copying(queue, 1, 1)
+    jobs.failed(queue, job.id, "no right", 3600)
+    before = the_job(queue).next_try_at
+    jobs.failed(queue, job.id, "no right either", 2)
+    assert the_job(queue).next_try_at == before
+
+
 @pytest.mark.parametrize("state", ["pending", "copying", "catching_up"])
 def test_a_job_that_failed_goes_back_to_the_state_it_was_in(queue: Connection, state: str) -> None:
     (job,) = created(queue)

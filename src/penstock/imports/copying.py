@@ -336,8 +336,13 @@ class TableCopy:
     def give_up(self, connection: Connection, error: PenstockError, retry_in: float) -> None:
         """For now: what is there stays and is gone on with. But a full log is let go."""
         job = self.begin_anew(connection, str(error)).id if isinstance(error, LogFull) else self.job.id
-        jobs.failed(connection, job, str(error), retry_in)
+        jobs.failed(connection, job, in_words(error), retry_in)
         self.ended = True
+
+
+def in_words(error: PenstockError) -> str:
+    """With what to do about it, such as a GRANT, where the error knows."""
+    return f"{error} {error.advice}" if error.advice else str(error)
 
 
 def truncated_since(log: ChangeLog, oid: int, start: LSN) -> bool:

@@ -134,10 +134,13 @@ def completed(connection: Connection, job_id: int) -> bool:
 
 
 def failed(connection: Connection, job_id: int, error: str, retry_in: float) -> bool:
-    """Anybody may take it again after so many seconds, and go on with the chunks that are left."""
+    """Anybody may take it again after so many seconds, and go on with the chunks that are left.
+
+    Of several chunks, each may fail: the longest time counts.
+    """
     change = (
-        "state = 'failed', attempts = attempts + 1, error = %s, next_try_at = now() + make_interval(secs => %s), "
-        "copier = null"
+        "state = 'failed', attempts = attempts + 1, error = %s, "
+        "next_try_at = greatest(next_try_at, now() + make_interval(secs => %s)), copier = null"
     )
     with translated_errors("Recording a failed import"), connection.transaction():
         connection.execute("select from penstock.import_jobs where id = %s for update", [job_id])

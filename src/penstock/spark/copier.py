@@ -23,7 +23,7 @@ from penstock.config.model import Config
 from penstock.error_policy import Verdict, policy_for
 from penstock.errors import ImportFailed, PenstockError, SourceError, SparkLost
 from penstock.imports import jobs
-from penstock.imports.copying import CopierTask, Copying, TableCopy
+from penstock.imports.copying import CopierTask, Copying, TableCopy, in_words
 from penstock.imports.handover import Handover
 from penstock.imports.jobs import Job
 from penstock.imports.moved_rows import Keys
@@ -179,7 +179,7 @@ class Copier:
             copy = self._copies.get(job)
             if copy is None:  # another copier's job, of which we read a chunk; a changed layout it sees by itself
                 if not isinstance(error, LayoutChanged):
-                    jobs.failed(connection, job, str(error), _FIRST_RETRY_SECONDS)
+                    jobs.failed(connection, job, in_words(error), _FIRST_RETRY_SECONDS)
             elif copy.ended:
                 continue
             elif isinstance(error, LayoutChanged):
@@ -201,7 +201,7 @@ class Copier:
         """It is tried again later, and the others go on."""
         key = (copy.job.sink, copy.job.table_oid)
         delay = next(self._backoffs.setdefault(key, Backoff(first=_FIRST_RETRY_SECONDS, most=_MOST_RETRY_SECONDS)))
-        self._refused[key] = f"{copy.name} was not imported: {error} {error.advice or ''}".strip()
+        self._refused[key] = f"{copy.name} was not imported: {in_words(error)}"
         logger.error(
             "The import of %s failed: %s %s Next try in %.0f s.", copy.name, error, policy_for(error).advice, delay
         )
