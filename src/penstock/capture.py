@@ -113,7 +113,9 @@ class _Session:
         )  # fmt: skip
         start = resume_point(known)
         assert slot is not None
-        self._source_state = SourceState(config.name, str(identity.system_identifier), found.slot)
+        recorded = self._state.source()
+        id = recorded.id if recorded is not None else ""
+        self._source_state = SourceState(config.name, str(identity.system_identifier), found.slot, id)
         return slot.confirmed_flush_lsn, start, found.slot, found.publications
 
     def _begin(self, start: LSN) -> None:

@@ -78,7 +78,12 @@ def net(batch: ChangeBatch, *, may_exist: bool = False) -> NetChanges:
 
 
 def _only_brings_rows(batch: ChangeBatch, may_exist: bool) -> bool:
-    """Each key once, so there is nothing to reduce. Rows of an import that replace others may have read a key twice."""
+    """Each key once, so there is nothing to reduce. Rows of an import that replace others may have read a key twice.
+
+    An update that brings a row into a publication's row filter is sent as an insert, without values that it did not touch.
+    """
+    if batch.unchanged:
+        return False
     inserts = batch.op == INSERT
     return bool(inserts.all() if may_exist else (inserts | (batch.op == READ)).all())
 

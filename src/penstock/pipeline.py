@@ -13,6 +13,7 @@ or in three; ``run`` keeps all alive as child processes.
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -75,7 +76,7 @@ class Pipeline:
             wanted = chosen_tables(connection, self.config)
             made = subscription.create(connection, self.config.name, wanted, source.publications)
             if recorded is None:  # from now on, this state is of this server
-                self.state.save(SourceState(self.config.name, identifier, made.slot))
+                self.state.save(SourceState(self.config.name, identifier, made.slot, secrets.token_hex(4)))
         return made
 
     @staticmethod

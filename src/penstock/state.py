@@ -32,6 +32,11 @@ class SourceState:
     pipeline: str
     system_identifier: str
     slot: str
+    id: str = ""  # made with this state: the slot of a user's publications is called the same each time
+
+    @property
+    def subscription(self) -> str:
+        return f"{self.slot} {self.id}".strip()
 
 
 @dataclass(frozen=True)

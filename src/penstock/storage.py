@@ -21,6 +21,7 @@ from pyarrow import fs
 from penstock.errors import ConfigError, LogError, LogFull
 
 _TEMPORARY = ".writing-"
+_DELETE_TRIES = 10
 
 
 @dataclass(frozen=True)
@@ -112,8 +113,17 @@ class Directory:
             self._fs.delete_file(f"{self.path}/{name}")
 
     def delete_all(self) -> None:
-        with suppress(FileNotFoundError):
-            self._fs.delete_dir(self.path)
+        """Also while somebody still puts files into it, if he stops soon."""
+        for _ in range(_DELETE_TRIES):
+            try:
+                self._fs.delete_dir(self.path)
+                return
+            except FileNotFoundError:
+                return
+            except OSError as error:
+                last = error
+        with _translated(self.uri):
+            raise last
 
     def remove_leftovers(self) -> None:
         """Temporary files of a writer that died. Only the one writer of a directory may call it."""

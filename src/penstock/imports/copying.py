@@ -141,7 +141,7 @@ class TableCopy:
         from_lsn, from_xids = catalog.insert_lsn(connection), running_transactions(connection)
         jobs.begin(connection, self.job.id, from_lsn, from_xids)
         self._handover.write_manifest(replace(manifest, needed_from=from_lsn, from_lsn=from_lsn))
-        self.job = replace(self.job, from_lsn=from_lsn, from_xids=from_xids)
+        self.job = replace(self.job, from_lsn=from_lsn, from_xids=from_xids, layout=layout)
         self._step = self._wait_for_running
 
     def _wait_for_running(self, connection: Connection) -> None:
@@ -150,14 +150,14 @@ class TableCopy:
         layout, manifest = self._layout(connection), self._handover.manifest(self.job.id)
         if layout is None:
             return
-        assert manifest is not None, "written above, and only removed with the job"
-        if layout.relation != manifest.relation:  # altered since: the log may have changes by its former definition
+        # Altered since: the log may have changes by its former definition, or of rows that came in with a partition later.
+        if manifest is None or self.job.layout is None or layout.fingerprint != self.job.layout.fingerprint:
             self._step = self._wait_for_publishing
             return
         chunks = plan_chunks(connection, layout, self._copying.chunk_bytes(layout), self._copying.most_rows)
         jobs.start_copying(connection, self.job.id, layout, chunks)
         self.job = replace(self.job, layout=layout, chunks=len(chunks))
-        self._handover.write_manifest(replace(manifest, state="copying"))
+        self._handover.write_manifest(replace(manifest, state="copying", by_snapshot=layout.by_snapshot))
         self._step = self._copy
 
     def _copy(self, connection: Connection) -> None:
@@ -217,8 +217,10 @@ class TableCopy:
         """Of leaves that were attached while the others were copied."""
         planned = plan_chunks(connection, layout, self._copying.chunk_bytes(layout), self._copying.most_rows)
         wanted = [chunk for chunk in planned if chunk.leaf is not None and chunk.leaf >= first_leaf]
-        after = self._looked_upto or None  # changes up to there are applied by now
-        self._asked = None  # and of those since, all may concern these rows
+        after = catalog.wal_marker(
+            connection
+        )  # what was done to these rows before they came in must not be done to them again
+        self._asked = None  # and of the changes since, all may concern these rows
         return [replace(chunk, number=self.job.chunks + at, after=after) for at, chunk in enumerate(wanted, 1)]
 
     def _read_moved_rows(self, connection: Connection) -> None:
@@ -230,7 +232,7 @@ class TableCopy:
         layout, from_lsn = self.job.layout, self.job.from_lsn
         assert layout is not None
         assert from_lsn is not None
-        if not layout.relation.key or not may_lack_values(layout.relation):
+        if layout.by_snapshot or not may_lack_values(layout.relation):
             self._hand_over(connection, self.job.chunks)
             return
         if captured_upto(self._copying.state) < self._to:
@@ -248,9 +250,10 @@ class TableCopy:
 
     def _hand_over(self, connection: Connection, chunks: int) -> None:
         manifest = self._handover.manifest(self.job.id)
-        assert manifest is not None
+        if manifest is None or not jobs.copied(connection, self.job.id, self._to):
+            self.ended = True  # called off meanwhile; whoever did so has seen to the rest
+            return
         self._handover.write_manifest(replace(manifest, state="copied", to_lsn=self._to, chunks=chunks))
-        jobs.copied(connection, self.job.id, self._to)
         self._step = self._watch
 
     def _watch(self, connection: Connection) -> None:
@@ -367,7 +370,7 @@ def _holds(planned: TableLayout, now: TableLayout) -> bool:
 def _added_leaves(planned: TableLayout, now: TableLayout) -> tuple[Leaf, ...]:
     """Partitions that were attached meanwhile, if that is all that changed and they can be read by themselves."""
     known = {(leaf.oid, leaf.filenode) for leaf in planned.leaves}
-    separate = planned.by_pages and now.by_pages and planned.relation.key and planned.leaves
+    separate = planned.by_pages and now.by_pages and not planned.by_snapshot and planned.leaves
     if not separate or not _holds(planned, now):
         return ()
     return tuple(leaf for leaf in now.leaves if (leaf.oid, leaf.filenode) not in known)

@@ -44,6 +44,7 @@ class Manifest:
     from_lsn: LSN | None = None
     to_lsn: LSN | None = None
     chunks: int | None = None
+    by_snapshot: bool = False  # read whole; the transactions that its snapshot saw are left out of the changes
 
 
 @dataclass(frozen=True)

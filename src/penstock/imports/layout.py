@@ -47,12 +47,24 @@ class TableLayout:
     partitioned: bool = False
     leaves_out: bool = False  # it has partitions, foreign or unlogged ones, that are not in ``leaves``
     key_order: tuple[str, ...] = ()  # the key's columns in the order of their index
+    all_published: bool = True  # inserts, updates and deletes alike
+
+    @property
+    def by_snapshot(self) -> bool:
+        """Read whole, in one transaction, whose snapshot tells which changes are in there already.
+
+        Without a key, a row that came twice cannot be told. Without its updates and deletes, one that moved is not seen again.
+        """
+        return not self.relation.key or not self.all_published
 
     @cached_property
     def fingerprint(self) -> str:
         """As long as it is the same, chunks that were planned for the layout hold every row that was there then."""
         heaps = sorted((leaf.oid, leaf.filenode, leaf.schema, leaf.table) for leaf in self.leaves)
-        parts = [self.relation.fingerprint, self.row_filter, self.partitioned, self.leaves_out, self.key_order, heaps]
+        parts = [
+            self.relation.fingerprint, self.row_filter, self.partitioned, self.leaves_out, self.key_order, heaps,
+            self.all_published,
+        ]  # fmt: skip
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
     def to_json(self) -> dict[str, Any]:
@@ -97,6 +109,7 @@ def _layout(connection: Connection, oid: int, publications: Sequence[str]) -> Ta
         relation, tuple(heap.leaf for heap in taken), by_pages=_by_pages(taken, select),
         row_filter=_row_filter(views), rows_estimated=_rows(taken), bytes=sum(heap.leaf.bytes for heap in taken),
         partitioned=partitioned, leaves_out=len(taken) < len(heaps), key_order=_key_order(relation, columns),
+        all_published=_all_published(connection, views),
     )  # fmt: skip
 
 
@@ -126,6 +139,15 @@ def _columns(connection: Connection, oid: int, views: Sequence[dict[str, Any]]) 
         for name, type_oid, modifier, in_identity, position, may_be_sent in rows
         if may_be_sent and (listed is None or name in listed)
     ]
+
+
+def _all_published(connection: Connection, views: Sequence[dict[str, Any]]) -> bool:
+    with translated_errors("Reading what the publications publish"):
+        row = connection.execute(
+            "select bool_and(pubinsert and pubupdate and pubdelete) from pg_publication where pubname = any(%s)",
+            [[view["pubname"] for view in views]],
+        ).fetchone()
+    return row is None or row[0] is not False
 
 
 def _key_order(relation: Relation, columns: Sequence[_Column]) -> tuple[str, ...]:

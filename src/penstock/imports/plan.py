@@ -59,7 +59,7 @@ def plan_chunks(
     connection: Connection, layout: TableLayout, chunk_bytes: int, most_rows: int | None = None
 ) -> list[Chunk]:
     """Chunks of about ``chunk_bytes`` each and of about ``most_rows`` rows at most, numbered from 1."""
-    if not layout.relation.key or not layout.leaves:
+    if layout.by_snapshot or not layout.leaves:
         return [Chunk(1, "whole", bytes=layout.bytes)]
     if layout.by_pages:
         return _pages(connection, layout, chunk_bytes, most_rows)

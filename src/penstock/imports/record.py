@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from penstock.changelog.admission import Admission, Ready, read_admission, write_ready
 from penstock.imports.handover import Committed, Handover, Trouble
-from penstock.lsn import LSN
+from penstock.lsn import LSN, ZERO
 from penstock.sinks.contract import Imported, ImportPart, UnderWay
 from penstock.state import PipelineState
 
@@ -38,6 +38,7 @@ class TableRecord:
         self._left_out: dict[int, Joining] = {}  # joined: of what batches planned earlier may lack
         self._under_way: dict[int, UnderWay] = {}
         self._snapshots: dict[int, str | None] = {}
+        self._lost: set[int] = set()
 
     def load(self, own: Imported | None) -> None:
         """The sink's own record wins: the sink may have been restored from a backup, or made anew."""
@@ -50,10 +51,28 @@ class TableRecord:
             done = self._handover.committed(manifest.job)
             self._snapshots[manifest.job] = done.snapshot
             if own is not None:
-                self._tell(manifest.job)
+                self._compare(manifest.job, done)
             elif done != Committed():
                 self._under_way[manifest.job] = UnderWay(frozenset(done.chunks), done.replayed)
         self._write()
+
+    def _compare(self, job: int, done: Committed) -> None:
+        """A sink that holds less than it did was made anew or set back: the chunks that it lacks are not read again."""
+        own = self._under_way.get(job, UnderWay())
+        if not set(done.chunks) <= own.rows or (done.replayed is not None and done.replayed > (own.replayed or ZERO)):
+            if self._ready_job(job):
+                return
+            self._lost.add(job)
+            self._tell(job, "The sink lacks rows of this import that it held before.", "lost")
+        else:
+            self._tell(job)
+
+    def _ready_job(self, job: int) -> bool:
+        return any(ready.job == job for ready in self._ready.values())
+
+    def is_lost(self, job: int) -> bool:
+        """There is no going on with it: its copier begins anew, as another job."""
+        return job in self._lost
 
     def admission(self) -> Admission:
         return read_admission(self._parts, self._sink)

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from penstock.changelog.log import ChangeLog
 from penstock.config.model import Config
 from penstock.error_policy import Verdict, policy_for
-from penstock.errors import ImportFailed, PenstockError, SourceError, SparkLost
+from penstock.errors import ImportFailed, PenstockError, SourceError, SourceUnavailable, SparkLost
 from penstock.imports import jobs
 from penstock.imports.copying import CopierTask, Copying, TableCopy, in_words
 from penstock.imports.handover import Handover
@@ -47,13 +47,16 @@ _PATIENCE_SECONDS = 20.0
 _FIRST_RETRY_SECONDS, _MOST_RETRY_SECONDS = 2.0, 300.0
 
 
+Unfinished = Callable[[Collection[str]], bool]  # for sinks other than those that were given up
+
+
 @contextmanager
 def copied(
     spark: SparkSession, config: Config, sinks: Sequence[Sink[Any]], state: PipelineState, task: CopierTask | None
-) -> Iterator[Callable[[], bool]]:
+) -> Iterator[Unfinished]:
     """Copies meanwhile; yields whether there is something left to do. Raises in the end if an import was refused."""
     if task is None:
-        yield lambda: False
+        yield lambda given_up: False
         return
     copier = Copier(spark, config, sinks, state, task)
     copier.start()
@@ -82,7 +85,7 @@ class Copier:
         self._end = threading.Event()
         self._backoffs: dict[tuple[str, int], Backoff] = {}
         self._refused: dict[tuple[str, int], str] = {}
-        self._settled = False
+        self._open: set[str] | None = None  # sinks with imports to come; None: not known yet
         workers = config.copying_workers
         self._threads = [threading.Thread(target=self._coordinate, name="imports", daemon=True)] + [
             threading.Thread(target=self._work, name=f"copy {number}", daemon=True) for number in range(workers)
@@ -103,8 +106,9 @@ class Copier:
             if connection is not None:
                 connection.close()  # and with the latter, our claims
 
-    def unfinished(self) -> bool:
-        return self._task.once and not self._settled
+    def unfinished(self, given_up: Collection[str] = ()) -> bool:
+        """Whether there is something left to do for sinks that are not given up."""
+        return self._task.once and (self._open is None or not self._open <= set(given_up))
 
     def raise_refusals(self) -> None:
         if self._task.once and self._refused:
@@ -115,10 +119,11 @@ class Copier:
         """The connection to the queue, made anew when it broke. A new one is a new copier: the claims of the old are free."""
         with self._queue:
             if self._connection is None or self._connection.closed or self._connection.broken:
-                self._connection = connect(self._url, application_name="penstock imports")
-                self._copier = jobs.register_copier(self._connection)
                 self._copies.clear()
-                self._copying = self._shared(self._connection)
+                connection = connect(self._url, application_name="penstock imports")
+                self._copying = self._shared(connection)
+                self._copier = jobs.register_copier(connection)
+                self._connection = connection
             yield self._connection
 
     @contextmanager
@@ -132,8 +137,11 @@ class Copier:
     def _shared(self, connection: Connection) -> Copying:
         config = self._config
         found = subscription.find(connection, config.name, config.source.publications)
-        publications = found.publications if found is not None else ()
-        return Copying(config, self._state, publications, self._moved_keys)
+        if found is None:
+            raise SourceUnavailable(
+                f'The subscription "{config.name}" does not exist on the source.', "Run `penstock init`."
+            )
+        return Copying(config, self._state, found.publications, self._moved_keys)
 
     def _moved_keys(self, oid: int, start: LSN, end: LSN, asked: Keys | None) -> Sequence[Keys]:
         try:
@@ -157,6 +165,17 @@ class Copier:
                 delay = next(backoff)
                 logger.warning("Imports: %s %s Next try in %.1f s.", error, policy_for(error).advice, delay)
                 self._end.wait(delay)
+            except Exception:
+                logger.exception("A fault in the copier.")
+                self._let_go()
+                self._end.wait(next(backoff))
+
+    def _let_go(self) -> None:
+        """Of the connection, and with it of our claims."""
+        with self._queue:
+            self._copies.clear()
+            if self._connection is not None:
+                self._connection.close()
 
     def _look(self) -> None:
         with self._queued() as connection:
@@ -222,7 +241,7 @@ class Copier:
             if job.state in ("streaming", "removed"):
                 self._refused.pop((job.sink, job.table_oid), None)
         mine = [job for job in known if job.sink in self._sinks and self._wanted(job)]
-        self._settled = all(job.state in ("streaming", "removed", "failed") for job in mine)
+        self._open = {job.sink for job in mine if job.state not in ("streaming", "removed", "failed")}
 
     def _wanted(self, job: Job) -> bool:
         return self._task.tables is None or job.table_oid in self._task.tables
@@ -245,16 +264,20 @@ class Copier:
                 if not self._end.is_set():
                     logger.warning("Spark gave up a chunk: %s", _first_line(error))
                 self._end.wait(next(backoff))
+            except Exception:
+                logger.exception("A fault while copying.")
+                self._end.wait(next(backoff))
 
     def _copy_some(self) -> bool:
         """One Spark task: a chunk of a large table, or several small ones of one sink."""
-        if not self._copies or self._too_many_receipts():
+        sinks = [name for name in self._sinks if not self._too_many_receipts(name)]
+        if not self._copies or not sinks:
             return False
         copy = self._config.source.copying
         with self._workers_queued() as connection:
             claimed = jobs.claim_chunks(
                 connection, self._config.name, self._copier, copy.chunk_bytes, copy.max_connections,
-                sinks=list(self._sinks), tables=self._task.tables,
+                sinks=sinks, tables=self._task.tables,
             )  # fmt: skip
         if not claimed:
             return False
@@ -302,14 +325,12 @@ class Copier:
         except PenstockError as error:
             logger.debug("Chunks are given back with the connection: %s", error)
 
-    def _too_many_receipts(self) -> bool:
+    def _too_many_receipts(self, sink: str) -> bool:
         """The sink does not keep up: what is staged takes room on disk."""
-        most = 2 * self._config.copying_workers
-        waiting = sum(len(Handover(self._state.root, copy.job.sink).receipts(copy.job.id)) for copy in self._large())
-        return waiting > most
-
-    def _large(self) -> list[TableCopy]:
-        return [copy for copy in list(self._copies.values()) if copy.being_copied and copy.job.chunks > 1]
+        large = [copy for copy in list(self._copies.values()) if copy.being_copied and copy.job.chunks > 1]
+        handover = Handover(self._state.root, sink)
+        waiting = sum(len(handover.receipts(copy.job.id)) for copy in large if copy.job.sink == sink)
+        return waiting > 2 * self._config.copying_workers
 
     def _keep_rate(self, rows: int, begun: float) -> None:
         rate, workers = self._config.source.copying.rows_per_second, self._config.copying_workers

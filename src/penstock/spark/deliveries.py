@@ -21,7 +21,7 @@ from penstock.imports.copying import CopierTask
 from penstock.lsn import LSN, ZERO
 from penstock.retry import Backoff
 from penstock.sinks.contract import Sink
-from penstock.spark.copier import copied
+from penstock.spark.copier import Unfinished, copied
 from penstock.spark.delivery import SinkDelivery
 from penstock.spark.import_delivery import ImportDelivery
 from penstock.spark.session import close_session, open_session
@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.05
 _ADVANCE_SECONDS = 10.0
 _PATIENCE_SECONDS = 20.0
+_FAULT_SECONDS = 5.0
 
 
 class Deliveries:
@@ -52,7 +53,7 @@ class Deliveries:
         stop: threading.Event,
         until: LSN | None = None,
         available_now: bool = False,
-        unfinished: Callable[[], bool] = lambda: False,
+        unfinished: Unfinished = lambda given_up: False,
     ) -> None:
         """Until ``stop``, or until every sink holds everything up to ``until``, or all that the log has now.
 
@@ -60,14 +61,13 @@ class Deliveries:
         anything left to do.
         """
         try:
-            while not stop.is_set() and (not all(sink.ended for sink in self._running) or unfinished()):
+            while not stop.is_set() and not all(sink.ended for sink in self._running):
+                going_on = unfinished([sink.name for sink in self._running if sink.failed is not None])
                 for sink in self._running:
                     sink.look(available_now)
                     if not available_now:
-                        self._advance(sink, until)
+                        self._advance(sink, None if going_on else until)
                 stop.wait(_LOOK_SECONDS)
-                if all(sink.failed is not None for sink in self._running):
-                    break
         finally:
             for sink in self._running:
                 sink.stop()
@@ -96,6 +96,7 @@ class _Running:
         self.delivery, self._sink, self._imports = delivery, sink, imports
         self._importing: threading.Thread | None = None
         self._end = threading.Event()
+        self.name = sink.settings.name
         self.done = False
         self.failed: PenstockError | None = None
         self.next_advance = 0.0
@@ -225,7 +226,7 @@ def copy(
         if spark is None:
             return
         with copied(spark, config, sinks, state, copying) as unfinished:
-            while not stop.is_set() and unfinished():
+            while not stop.is_set() and unfinished(()):
                 stop.wait(_LOOK_SECONDS)
 
 

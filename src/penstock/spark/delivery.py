@@ -83,7 +83,7 @@ class SinkDelivery:
     def _prepare_sink(self) -> LSN | None:
         source = self._state.source()
         self._sink.origin = source.system_identifier if source else ""
-        self._sink.subscription = source.slot if source else ""
+        self._sink.subscription = source.subscription if source else ""
         try:
             return self._sink.prepare()
         except PenstockError:

@@ -59,10 +59,10 @@ class ImportDelivery:
     def step(self) -> bool:
         """Does one thing for every import that has something to do. False: there was nothing."""
         did_something = False
-        manifests = sorted(self.handover.manifests(), key=lambda manifest: manifest.job)
-        if not manifests:
+        newest = {m.relation.oid: m for m in sorted(self.handover.manifests(), key=lambda manifest: manifest.job)}
+        if not newest:
             self._sizes.clear()
-        for manifest in manifests:
+        for manifest in newest.values():
             if time.monotonic() >= self._next_try.get(manifest.job, 0.0):
                 did_something |= self._guarded(manifest)
         return did_something
@@ -93,7 +93,7 @@ class ImportDelivery:
             tables.forget(job)
             self._round_bytes.pop(job, None)
             return True
-        if manifest.state == "waiting":
+        if manifest.state == "waiting" or tables.is_lost(job):
             return False
         if tables.under_way(job) is None:
             self._commit(self._part(manifest, "begin"), [])
@@ -125,10 +125,9 @@ class ImportDelivery:
                 if receipt.after is not None and not self._replayed_upto(manifest, receipt.after):
                     return True
                 part = self._part(manifest, "rows", number=number, replaces=receipt.replaces)
+                self._delivery.tables.note_snapshot(job, receipt.snapshot)  # durable before the rows that it belongs to
                 self._commit(part, [receipt.outcome])
                 failpoints.reach(failpoints.CHUNK_COMMITTED)
-            if self._delivery.tables.snapshot(job) is None:  # of the first that came: that is the one the sink holds
-                self._delivery.tables.note_snapshot(job, receipt.snapshot)
             self.handover.remove_receipt(job, number)
             Directory(receipt.staging).delete_all()
             return True
@@ -169,7 +168,8 @@ class ImportDelivery:
                 return True
             if tables.many_joining:
                 return False
-            tables.announce(oid, job, known.replayed)
+            with self._delivery.lock:
+                tables.announce(oid, job, known.replayed)
         with self._delivery.lock:
             position = self._delivery.position or ZERO
             if not tables.joining(job):
@@ -233,7 +233,7 @@ class ImportDelivery:
         Directory(staging).delete_all()
 
     def _snapshot(self, manifest: Manifest) -> str | None:
-        if manifest.relation.key or manifest.chunks == 0:
+        if not manifest.by_snapshot or manifest.chunks == 0:
             return None
         snapshot = self._delivery.tables.snapshot(manifest.job)
         if snapshot is None:
