@@ -163,15 +163,15 @@ class Pipeline:
         """
         copies, stop = self.config.source.copies and copy, stop or threading.Event()
         only_copy = self.config.source.mode == "copy"
+        if only_copy and not copies:
+            raise ConfigError("source.mode is copy: without copying, there is nothing to do.", "Leave out --no-copy.")
         self._refuse_to_start(self.sinks(sinks))
         self.init()
         self.reconcile()
         self._warn_of_tables_without_identity()
         until = self._committed_now() if once or only_copy else None
         self._supervise(tuple(sinks), until, stop, CopierTask(once=until is not None) if copies else None)
-        if only_copy and not stop.is_set():
-            for what in self.destroy():
-                logger.info("Removed %s.", what)
+        self._clear_away_unless(stop)
 
     def copy(self, tables: Sequence[str] = (), stop: threading.Event | None = None) -> None:
         """Imports alone, of these tables or of all that are due. For sinks that another process delivers to, it only copies;
@@ -189,12 +189,19 @@ class Pipeline:
         with self._tables() as known:
             known.keep_in_step()
             oids = tuple(table.oid for table in known.find(tables)) if tables else None
-        copying = CopierTask(oids, once=True)
+        copying, stop = CopierTask(oids, once=True), stop or threading.Event()
         if elsewhere:
-            Supervisor(self.config, elsewhere, None, ("copy",), copying=copying).run(stop or threading.Event())
+            Supervisor(self.config, elsewhere, None, ("copy",), copying=copying).run(stop)
         else:
             self._refuse_to_start(self.sinks())
-            self._supervise((), self._committed_now(), stop or threading.Event(), copying)
+            self._supervise((), self._committed_now(), stop, copying)
+            self._clear_away_unless(stop)
+
+    def _clear_away_unless(self, stop: threading.Event) -> None:
+        """In ``mode: copy`` nothing is left in the source when the work is done."""
+        if self.config.source.mode == "copy" and not stop.is_set():
+            for what in self.destroy():
+                logger.info("Removed %s.", what)
 
     def _supervise(
         self, sinks: tuple[str, ...], until: LSN | None, stop: threading.Event, copying: CopierTask | None

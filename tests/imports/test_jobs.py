@@ -247,6 +247,12 @@ def test_a_failed_job_is_taken_again_when_its_time_has_come_and_goes_on_where_it
     assert the_job(queue).error is None
 
 
+def test_a_failed_job_is_taken_before_its_time_by_somebody_who_asks_for_it_now(queue: Connection) -> None:
+    job, copier = copying(queue, 1)
+    assert jobs.failed(queue, job.id, "no more room", 3600)
+    assert only(jobs.claim_jobs(queue, "shop", copier, ["lake"], None, at_once=True)).state == "copying"
+
+
 def test_a_chunk_that_fails_after_the_job_has_does_not_shorten_the_wait(queue: Connection) -> None:
     job, _ = copying(queue, 1, 1)
     jobs.failed(queue, job.id, "no right", 3600)

@@ -81,16 +81,18 @@ def active_jobs(connection: Connection, pipeline: str) -> list[Job]:
 
 
 def claim_jobs(
-    connection: Connection, pipeline: str, copier: int, sinks: Sequence[str], tables: Sequence[int] | None = None
-) -> list[Job]:
+    connection: Connection, pipeline: str, copier: int, sinks: Sequence[str], tables: Sequence[int] | None = None,
+    at_once: bool = False,
+) -> list[Job]:  # fmt: skip
     """Every job that is to be worked on and that no living copier has, now this copier's. Not those that it has already.
 
     A job that failed goes back to the state it was in; chunks that a dead copier was reading are there to be read again.
+    ``at_once``: also those that failed and are to wait for a while.
 
     1. The jobs are locked, passing over those that others are claiming right now.
     2. They are marked, unless somebody had them already: who is alive is asked anew, with the rows in our hands.
     """
-    scope = [pipeline, list(sinks), *[None if tables is None else list(tables)] * 2]
+    scope = [pipeline, list(sinks), *[None if tables is None else list(tables)] * 2, at_once]
     with translated_errors("Claiming import jobs"), connection.transaction():
         found = [id for (id,) in connection.execute(_CLAIMABLE, scope)]
         if not found:
@@ -217,7 +219,7 @@ _FREE = f"(j.copier is null or j.copier not in {LIVING})"
 _CLAIMABLE = f"""
 select j.id from penstock.import_jobs j
 where j.pipeline = %s and j.sink = any(%s) and (%s::oid[] is null or j.table_oid = any(%s::oid[])) and {_FREE}
-    and (j.state in ('pending', 'copying', 'catching_up') or j.state = 'failed' and j.next_try_at <= now())
+    and (j.state in ('pending', 'copying', 'catching_up') or j.state = 'failed' and (%s or j.next_try_at <= now()))
 order by j.id for update skip locked
 """
 

@@ -85,6 +85,7 @@ class Copier:
         self._end = threading.Event()
         self._backoffs: dict[tuple[str, int], Backoff] = {}
         self._refused: dict[tuple[str, int], str] = {}
+        self._known: list[Job] = []  # the imports that concern us, a moment ago
         self._open: set[str] | None = None  # sinks with imports to come; None: not known yet
         workers = config.copying_workers
         self._threads = [threading.Thread(target=self._coordinate, name="imports", daemon=True)] + [
@@ -181,7 +182,8 @@ class Copier:
         with self._queued() as connection:
             assert self._copying is not None
             name, tables = self._config.name, self._task.tables
-            for job in jobs.claim_jobs(connection, name, self._copier, list(self._sinks), tables):
+            at_once = self._task.once and self._open is None  # somebody has mended it, and asks for it now
+            for job in jobs.claim_jobs(connection, name, self._copier, list(self._sinks), tables, at_once):
                 self._copies[job.id] = TableCopy(job, self._copying)
         full = ChangeLog(self._state.log_uri).contents().bytes >= self._config.log.max_bytes
         with self._queued() as connection:
@@ -218,9 +220,9 @@ class Copier:
 
     def _refuse(self, connection: Connection, copy: TableCopy, error: PenstockError) -> None:
         """It is tried again later, and the others go on."""
-        key = (copy.job.sink, copy.job.table_oid)
+        key = _key(copy.job)
         delay = next(self._backoffs.setdefault(key, Backoff(first=_FIRST_RETRY_SECONDS, most=_MOST_RETRY_SECONDS)))
-        self._refused[key] = f"{copy.name} was not imported: {in_words(error)}"
+        self._refused[key] = _refusal(copy.job, in_words(error))
         logger.error(
             "The import of %s failed: %s %s Next try in %.0f s.", copy.name, error, policy_for(error).advice, delay
         )
@@ -237,11 +239,17 @@ class Copier:
                     copy.abandon()
                 if number not in by_id or by_id[number].copier != self._copier:  # or another's by now
                     self._copies.pop(number)
-        for job in known:
+        self._known = [job for job in known if job.sink in self._sinks and self._wanted(job)]
+        for job in self._known:
             if job.state in ("streaming", "removed"):
-                self._refused.pop((job.sink, job.table_oid), None)
-        mine = [job for job in known if job.sink in self._sinks and self._wanted(job)]
-        self._open = {job.sink for job in mine if job.state not in ("streaming", "removed", "failed")}
+                self._refused.pop(_key(job), None)
+            elif job.state == "failed":  # also if it was another copier that failed
+                self._refused.setdefault(_key(job), _refusal(job, job.error or ""))
+        self._open = {
+            job.sink
+            for job in self._known
+            if job.state not in ("streaming", "removed") and _key(job) not in self._refused
+        }
 
     def _wanted(self, job: Job) -> bool:
         return self._task.tables is None or job.table_oid in self._task.tables
@@ -269,9 +277,11 @@ class Copier:
                 self._end.wait(next(backoff))
 
     def _copy_some(self) -> bool:
-        """One Spark task: a chunk of a large table, or several small ones of one sink."""
+        """One Spark task: a chunk of a large table, or several small ones of one sink. Of whatever copier's import."""
+        if not self._copies and not any(job.state == "copying" for job in self._known):
+            return False
         sinks = [name for name in self._sinks if not self._too_many_receipts(name)]
-        if not self._copies or not sinks:
+        if not sinks:
             return False
         copy = self._config.source.copying
         with self._workers_queued() as connection:
@@ -327,15 +337,24 @@ class Copier:
 
     def _too_many_receipts(self, sink: str) -> bool:
         """The sink does not keep up: what is staged takes room on disk."""
-        large = [copy for copy in list(self._copies.values()) if copy.being_copied and copy.job.chunks > 1]
+        own = [copy.job for copy in list(self._copies.values()) if copy.being_copied]
+        others = [job for job in self._known if job.state == "copying"]
+        large = {job.id for job in own + others if job.sink == sink and job.chunks > 1}
         handover = Handover(self._state.root, sink)
-        waiting = sum(len(handover.receipts(copy.job.id)) for copy in large if copy.job.sink == sink)
-        return waiting > 2 * self._config.copying_workers
+        return sum(len(handover.receipts(job)) for job in large) > 2 * self._config.copying_workers
 
     def _keep_rate(self, rows: int, begun: float) -> None:
         rate, workers = self._config.source.copying.rows_per_second, self._config.copying_workers
         if rate is not None:
             self._end.wait(max(0.0, begun + rows * workers / rate - time.monotonic()))
+
+
+def _key(job: Job) -> tuple[str, int]:
+    return job.sink, job.table_oid
+
+
+def _refusal(job: Job, because: str) -> str:
+    return f'{job.qualified_name} into "{job.sink}" was not imported: {because}'
 
 
 def _first_line(error: Exception) -> str:
