@@ -98,10 +98,10 @@ class PipelineWithImports:
     def all_streaming(self) -> bool:
         return set(self.states().values()) == {"streaming"}
 
-    def await_streaming(self, timeout: float = 120) -> None:
+    def await_streaming(self, timeout: float = 240) -> None:
         wait_until(self.all_streaming, timeout=timeout, what="all tables to stream")
 
-    def await_arrival(self, timeout: float = 60) -> None:
+    def await_arrival(self, timeout: float = 120) -> None:
         """Until both sinks hold what is committed now."""
         with connect(self.url) as connection:
             now = catalog.wal_marker(connection)
