@@ -81,6 +81,11 @@ def test_a_table_that_may_not_be_read_is_an_error_and_once_it_may_the_next_comma
         pipeline.execute(sql.SQL("grant select on notes to {}").format(sql.Identifier(guest)).as_string())
         assert pipeline.start("--once").wait(300) == 0, pipeline.said()
         assert pipeline.wrong([*TABLES, NOTES]) == []
+
+        pipeline.pipeline.resync_tables(["notes"])
+        pipeline.execute("insert into notes values (3)")
+        assert pipeline.start(verb="copy").wait(300) == 0, pipeline.said("copy")
+        assert pipeline.wrong([*TABLES, NOTES]) == []
         assert pipeline.leftovers() == []
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from penstock import failpoints
+from penstock.testing.conditions import wait_until
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 from tests.recovery.importing import ImportingPipeline
 from tests.recovery.parcels import PARCELS, TABLES, Load, create_bag, create_parcels
+from tests.recovery.workload import Table
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.usefixtures("nothing_left_running")]
 
@@ -72,6 +74,36 @@ def test_a_copy_goes_on_whatever_is_killed_and_reads_nothing_twice_but_what_was_
         again = pages_read(server) - allowed
         sinks, workers, deaths_of_the_copier = 2, 2, 3
         assert sum((again - Counter(dict.fromkeys(again, sinks))).values()) <= workers * deaths_of_the_copier
+
+
+NOISE = Table("public", "noise", ("id", "body"), ("id",))
+
+
+def test_an_import_that_fills_the_log_gives_way_and_comes_again_when_less_is_written(
+    database: str, tmp_path: Path
+) -> None:
+    """Otherwise capture would wait for room, and the import for capture."""
+    create_parcels(database, PARCEL_COUNT)
+    with ImportingPipeline(database, tmp_path / "p", log=", max_bytes: 1MiB") as pipeline:
+        pipeline.execute("create table noise (id int generated always as identity primary key, body text)")
+        running = pipeline.start()
+        pipeline.await_more_rows()
+        wait_until(lambda: written_in_vain(pipeline), timeout=120, what="the import to give way")
+        pipeline.await_arrival(120)  # so capture goes on, and so do the other tables
+        pipeline.await_streaming()
+        pipeline.await_arrival()
+        assert pipeline.wrong([PARCELS, NOISE]) == []
+        assert running.stop() == 0
+
+
+def written_in_vain(pipeline: ImportingPipeline) -> bool:
+    """Writes 100 KB, unless it has become too much already."""
+    if "reached log.max_bytes" in pipeline.said():
+        return True
+    pipeline.execute(
+        "insert into noise (body) select string_agg(md5(random()::text), '') from generate_series(1, 3200)"
+    )
+    return False
 
 
 def pages_in_flight(pipeline: ImportingPipeline) -> list[int]:
