@@ -1,9 +1,10 @@
 """Kill things at random moments under a mixed load, again and again; nothing may be lost and nothing come twice.
 
-    python -m tests.recovery.soak --rounds 20 --seed 1
+    python -m tests.recovery.soak --rounds 20 --seed 1 [--imports]
 
 A seed stands for a load and a schedule of kills: "jvm at transaction 57". What exactly a process was doing when it was
-killed is up to the machine, which is the point of doing it often.
+killed is up to the machine, which is the point of doing it often. With ``--imports`` the tables are copied first, and some
+of them again all the time: ``import_soak.py``.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ TRANSACTIONS = 160  # around each kill
 _CONFIG = """
 name: soak
 state_dir: state
-source: {{url: "{url}", tables: {{include: ["*.*"]}}}}
+source: {{url: "{url}", tables: {{include: ["*.*"]}}{source}}}
 log: {{acknowledge: {acknowledge}, segment_bytes: 64KiB}}
 sinks:
   - {{name: lake, type: duckdb, path: lake.duckdb}}
@@ -45,6 +46,8 @@ spark: {{master: "local[2]"}}
 class Soak:
     """One server, one pipeline, one load; ``round`` as often as you like."""
 
+    source = ""  # more of the config's source section, after a comma
+
     def __init__(self, server: EmbeddedPostgres, directory: Path, seed: int) -> None:
         self._server, self._directory = server, directory
         self._random = Random(f"kills of {seed}")
@@ -54,9 +57,16 @@ class Soak:
         self._replay = Replay(TABLES)
         with server.connect() as connection:
             create_tables(connection)
+        self._fill_tables()
         self._pipeline = self._start()
-        wait_until(self._begun, what="the pipeline to begin")
-        self._witness = Witness(server.url, "soak,soak_inserts")
+        wait_until(self._begun, timeout=180, what="the pipeline to begin")
+        self._watch()
+
+    def _fill_tables(self) -> None:
+        """Nothing but changes is delivered, so there is nothing to fill them with."""
+
+    def _watch(self) -> None:
+        self._witness = Witness(self._server.url, "soak,soak_inserts")
 
     def _kill_kinds(self) -> Iterator[str]:
         """Every kind comes once before any comes again."""
@@ -73,10 +83,13 @@ class Soak:
             for _ in range(kills):
                 self._load_with_a_kill()
             self._load.mark(number)
-            wait_until(lambda: self._arrived(number), timeout=180, what=f"round {number} to arrive in all sinks")
+            self._await_arrival(number)
         except AssertionError as error:
             return [f"{error}\n{self.said()}"]
         return self.compare()
+
+    def _await_arrival(self, number: int) -> None:
+        wait_until(lambda: self._arrived(number), timeout=180, what=f"round {number} to arrive in all sinks")
 
     def _load_with_a_kill(self) -> None:
         kind, at = next(self._kinds), self._random.randrange(5, TRANSACTIONS - 5)
@@ -105,7 +118,7 @@ class Soak:
         """With either policy of acknowledgement: both must hold whatever was killed, also after a change from one."""
         file = self._directory / "penstock.yaml"
         acknowledge = self._random.choice(["sinks", "log"])
-        file.write_text(_CONFIG.format(url=self._server.url, acknowledge=acknowledge))
+        file.write_text(_CONFIG.format(url=self._server.url, acknowledge=acknowledge, source=self.source))
         return RunningPipeline(file, self._directory / "pipeline.log", *arguments)
 
     def _positions(self) -> list[int]:
@@ -119,7 +132,7 @@ class Soak:
     def _arrived(self, number: int) -> bool:
         """The position of the mark is in the events; what the lake holds, its state says, without opening the file."""
         assert self._pipeline.alive, self.said()
-        self._replay.read(self._directory / "events")
+        self._read_events()
         marked = self._replay.place_of(ROUNDS, (str(number),))
         return marked is not None and self._positions()[0] > marked
 
@@ -147,8 +160,11 @@ class Soak:
         self._pipeline = self._start("--once")
         if (code := self._pipeline.wait(180)) != 0:
             wrong.append(f"--once: exit code {code}: {self.said()}")
-        self._replay.read(self._directory / "events")
+        self._read_events()
         return wrong + self.compare()
+
+    def _read_events(self) -> None:
+        self._replay.read(self._directory / "events")
 
     def said(self) -> str:
         lines = (self._directory / "pipeline.log").read_text(errors="replace").splitlines()
@@ -160,10 +176,10 @@ class Soak:
             self._pipeline.kill_tree()
 
 
-def soak(rounds: int, seed: int, directory: Path) -> Iterator[tuple[str, list[str]]]:
+def soak(rounds: int, seed: int, directory: Path, kind: type[Soak] = Soak) -> Iterator[tuple[str, list[str]]]:
     """What was wrong after each round and at the end; stops at the first round with a fault, to keep its traces."""
     with EmbeddedPostgres(version=18) as server:
-        soak = Soak(server, directory, seed)
+        soak = kind(server, directory, seed)
         try:
             for number in range(1, rounds + 1):
                 wrong = soak.round(number)
@@ -175,16 +191,24 @@ def soak(rounds: int, seed: int, directory: Path) -> Iterator[tuple[str, list[st
             soak.close()
 
 
+def _with_imports() -> type[Soak]:
+    from tests.recovery.import_soak import ImportSoak  # which is a kind of this one
+
+    return ImportSoak
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.recovery.soak", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--imports", action="store_true", help="copy the tables, and again all the time")
     chosen = parser.parse_args()
+    kind = _with_imports() if chosen.imports else Soak
     directory = Path(tempfile.mkdtemp(prefix="penstock-soak-"))
     print(f"seed {chosen.seed}, {chosen.rounds} rounds", flush=True)
     passed = failed = 0
     begun = time.monotonic()
-    for what, wrong in soak(chosen.rounds, chosen.seed, directory):
+    for what, wrong in soak(chosen.rounds, chosen.seed, directory, kind):
         print(f"{what}: {'; '.join(wrong) or 'equal'} ({time.monotonic() - begun:.0f} s)", flush=True)
         passed, failed = passed + (not wrong and what != "the end"), failed + bool(wrong)
     print(f"{passed} passed, {failed} failed", flush=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.recovery.import_soak import ImportSoak
 from tests.recovery.soak import soak
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.usefixtures("nothing_left_running")]
@@ -15,3 +16,9 @@ def test_whatever_is_killed_at_whatever_moment_nothing_is_lost_and_nothing_comes
     outcomes = dict(soak(rounds=3, seed=1, directory=tmp_path))
 
     assert outcomes == {"round 1": [], "round 2": [], "round 3": [], "the end": []}
+
+
+def test_whatever_is_killed_while_tables_are_copied_again_and_again_they_come_out_equal(tmp_path: Path) -> None:
+    outcomes = dict(soak(rounds=2, seed=1, directory=tmp_path, kind=ImportSoak))
+
+    assert outcomes == {"round 1": [], "round 2": [], "the end": []}
