@@ -48,6 +48,14 @@ class Left:
     def stage(self, number: int, rows: int) -> None:
         self.handover.write_receipt(self.id, ChunkReceipt(number, rows, 10 * rows, None, ""))
 
+    def read_all(self) -> list[int]:
+        self.advance()
+        chunks = list(self.chunks())
+        jobs.chunks_staged(self._connection, self.id, dict.fromkeys(chunks, (1, 1)))
+        for number in chunks:
+            self.stage(number, rows=1)
+        return chunks
+
     def copy(self, number: int, url: str) -> CopiedChunk:
         """What an executor does with a chunk, as the next copier gives it to one."""
         ((job, chunk),) = jobs.claim_chunks(self._connection, "imports", self._copier, 1)
@@ -144,11 +152,7 @@ def test_a_chunk_that_is_lost_is_read_again(left: Left, connection: Connection) 
 
 
 def test_a_chunk_that_is_lost_when_all_was_handed_over_is_a_new_beginning(left: Left, connection: Connection) -> None:
-    left.advance()
-    chunks = list(left.chunks())
-    jobs.chunks_staged(connection, left.id, dict.fromkeys(chunks, (1, 1)))
-    for number in chunks:
-        left.stage(number, rows=1)
+    chunks = left.read_all()
     for _ in range(2):
         left.first.advance(connection)
     manifest = left.handover.manifest(left.id)
@@ -158,6 +162,25 @@ def test_a_chunk_that_is_lost_when_all_was_handed_over_is_a_new_beginning(left: 
     assert left.taken_again().ended
     assert left.job.id > left.id
     assert left.job.state == "pending"
+
+
+def test_a_copier_that_died_while_it_handed_over_has_handed_over(
+    left: Left, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left.read_all()
+
+    def dies(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    left.first.advance(connection)
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs, "copied", dies)
+        with pytest.raises(KeyboardInterrupt):
+            left.first.advance(connection)
+    assert left.job.state == "copying"
+    copy = left.taken_again()
+    assert (copy.ended, copy.being_copied) == (False, False)
+    assert (left.job.id, left.job.state) == (left.id, "catching_up")
 
 
 def test_an_import_whose_files_are_gone_begins_anew(left: Left) -> None:

@@ -102,6 +102,7 @@ class TableCopy:
         elif manifest is None or job.chunks == 0 or not self._take_stock(connection, manifest):
             self.begin_anew(connection, "What was left of an earlier attempt is gone.")
         elif manifest.state == "copied":
+            jobs.copied(connection, job.id, manifest.to_lsn or ZERO)
             self._step = self._watch
         else:
             if manifest.state == "waiting":
@@ -249,11 +250,14 @@ class TableCopy:
             self._hand_over(connection, self.job.chunks)
 
     def _hand_over(self, connection: Connection, chunks: int) -> None:
+        """The manifest first: killed in between, the next copier takes it from there. The other way round it would look for
+        rows that moved once more, and the queue would give the chunks of a copied table to nobody."""
         manifest = self._handover.manifest(self.job.id)
+        if manifest is not None:
+            self._handover.write_manifest(replace(manifest, state="copied", to_lsn=self._to, chunks=chunks))
         if manifest is None or not jobs.copied(connection, self.job.id, self._to):
-            self.ended = True  # called off meanwhile; whoever did so has seen to the rest
+            self.abandon()  # called off meanwhile
             return
-        self._handover.write_manifest(replace(manifest, state="copied", to_lsn=self._to, chunks=chunks))
         self._step = self._watch
 
     def _watch(self, connection: Connection) -> None:
