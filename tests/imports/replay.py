@@ -22,13 +22,17 @@ class ImportReplay:
         self._tables = {(table.schema, table.name): table for table in tables}
         self._rows: dict[Table, dict[Any, Row]] = {table: {} for table in self._tables.values()}
         self._copies = 0
-        self.faults: list[str] = []
+        self._missing: dict[Table, list[str]] = {}
 
     def read(self, directory: Path) -> None:
         for path in sorted(directory.glob("*.jsonl")):
             with path.open() as lines:
                 for line in lines:
                     self._apply(json.loads(line))
+
+    @property
+    def faults(self) -> list[str]:
+        return [fault for faults in self._missing.values() for fault in faults]
 
     def rows(self, table: Table) -> Rows:
         return Counter(self._rows[table].values())
@@ -40,6 +44,7 @@ class ImportReplay:
         rows = self._rows[table]
         if event["op"] == "truncate":
             rows.clear()
+            self._missing.pop(table, None)  # of a table that is truncated while it is copied, nothing before that is copied
             return
         before = self._take(table, event)
         if event["op"] != "delete":
@@ -59,7 +64,8 @@ class ImportReplay:
         wanted = tuple(canonical(old[name]) for name in table.columns)
         found = next((copy for copy, row in rows.items() if row == wanted), None)
         if found is None:
-            self.faults.append(f"{event['op']} at {event['lsn']}/{event['sequence']}: {table} has no {wanted}"[:200])
+            fault = f"{event['op']} at {event['lsn']}/{event['sequence']}: {table} has no {wanted}"
+            self._missing.setdefault(table, []).append(fault[:200])
         return rows.pop(found, None)
 
     def _kept(self, table: Table, event: dict[str, Any], before: Row | None, index: int) -> str | None:
