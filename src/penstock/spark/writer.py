@@ -55,7 +55,9 @@ class Writer:
 def outcome(sink: Sink[Any], batch: Batch, changes: Iterator[ChangeBatch]) -> Any:
     """The sink's receipt, or the error that it is to be raised as on the driver: Spark would keep only its text."""
     try:
-        return sink.write(batch, changes)
+        receipt = sink.write(batch, changes)
+        pickle.dumps(receipt)  # one that does not pickle is a fault of the sink as well
+        return receipt
     except PenstockError as error:
         return error
     except Exception as error:  # noqa: BLE001  whatever else a sink raises is a fault of the sink, not of Spark
