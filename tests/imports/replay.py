@@ -44,7 +44,9 @@ class ImportReplay:
         rows = self._rows[table]
         if event["op"] == "truncate":
             rows.clear()
-            self._missing.pop(table, None)  # of a table that is truncated while it is copied, nothing before that is copied
+            self._missing.pop(
+                table, None
+            )  # of a table that is truncated while it is copied, nothing before that is copied
             return
         before = self._take(table, event)
         if event["op"] != "delete":
