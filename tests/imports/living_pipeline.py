@@ -13,6 +13,8 @@ import psycopg
 from psycopg import sql
 
 from penstock.config.load import load_config
+from penstock.config.sink import SinkSettings
+from penstock.lsn import LSN
 from penstock.pipeline import Pipeline
 from penstock.table_status import TableStatus
 from penstock.testing.conditions import wait_until
@@ -27,13 +29,14 @@ state_dir: state
 source: {{url: "{url}", mode: {mode}, copy: {{{copy}}}, {source}}}
 log: {{segment_bytes: 64KiB}}
 sinks:
-  - {{name: lake, type: duckdb, path: lake.duckdb{lake}}}
-  - {{name: events, type: file, path: events}}
+  - {{name: lake{suffix}, type: duckdb, path: lake.duckdb{lake}}}
+  - {{name: events{suffix}, type: file, path: events}}
 """
 
 
 class LivingPipeline(PipelineWithImports):
-    """``source``, ``copy`` and ``lake`` are (parts of) the insides of the config's sections."""
+    """``source``, ``copy`` and ``lake`` are (parts of) the insides of the config's sections, ``suffix`` the end of its sinks'
+    names: two queries of one Spark session cannot be called alike."""
 
     def __init__(
         self,
@@ -44,16 +47,11 @@ class LivingPipeline(PipelineWithImports):
         lake: str = "",
         name: str = "imports",
         mode: str = "copy_and_stream",
+        suffix: str = "",
     ) -> None:
         super().__init__(url, directory, name=name)
-        self._settings = {
-            "url": url,
-            "source": source,
-            "copy": copy,
-            "lake": lake and f", {lake}",
-            "name": name,
-            "mode": mode,
-        }
+        self._settings = {"url": url, "source": source, "copy": copy, "lake": lake and f", {lake}"}
+        self._settings |= {"name": name, "mode": mode, "suffix": suffix}
         self.configure()
 
     def configure(self, **settings: str) -> None:
@@ -68,6 +66,21 @@ class LivingPipeline(PipelineWithImports):
         with psycopg.connect(self.url) as connection:
             return [Table(schema, name, *_definition(connection, schema, name)) for name in names]
 
+    def await_arrival(self, timeout: float = 60) -> None:
+        """Until both sinks hold what is committed now. By something that they get after it: over WAL with nothing for them
+        they move on seldom."""
+        ((place,),) = self.execute("select pg_logical_emit_message(true, 'arrival', '')::text")
+        after, known = LSN.parse(str(place)), self.state.sink
+        wait_until(
+            lambda: all((state := known(sink.name)) and state.lsn and state.lsn >= after for sink in self.sinks),
+            timeout=timeout,
+            what=f"the sinks to reach {after}",
+        )
+
+    @property
+    def sinks(self) -> Sequence[SinkSettings]:
+        return self.pipeline.config.sinks
+
     def status(self, table: str, sink: str = "lake") -> TableStatus:
         (found,) = [t for t in self.pipeline.tables() if (t.qualified_name, t.sink) == (table, sink)]
         return found
@@ -80,6 +93,13 @@ class LivingPipeline(PipelineWithImports):
             return found == {state}
 
         wait_until(reached, timeout=timeout, what=f"{', '.join(tables)} to be {state}")
+
+    def await_one_of(self, states: set[str], table: str) -> None:
+        """Until the table is in one of these states, with any of the sinks."""
+        wait_until(
+            lambda: {t.state for t in self.pipeline.tables() if t.qualified_name == table} & states,
+            what=f"{table} to be {' or '.join(sorted(states))}",
+        )
 
     def await_settled(self, timeout: float = 60) -> None:
         """Until every table streams or has left."""
