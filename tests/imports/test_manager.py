@@ -10,7 +10,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from penstock.changelog.admission import Ready, read_admission, write_holds, write_ready
-from penstock.errors import SourceRefused
+from penstock.errors import ConfigError, SourceRefused
 from penstock.imports import jobs
 from penstock.imports.choices import Choices, choices
 from penstock.imports.handover import Handover, Manifest
@@ -151,6 +151,30 @@ def test_a_choice_that_cannot_be_carried_out_is_not_kept(
         pipeline.add_tables(["secret"])
     assert choices(connection, "shop") == Choices()
     pipeline.reconcile()
+
+
+def test_what_cannot_be_done_to_a_table_is_a_mistake_of_who_asks(pipeline: Pipeline, connection: Connection) -> None:
+    connection.execute("create table public.parted (id int primary key) partition by range (id)")
+    connection.execute("create table public.part partition of public.parted for values from (0) to (9)")
+    with pytest.raises(ConfigError, match=r"a partition of public\.parted"):
+        pipeline.add_tables(["part"])
+    pipeline.remove_tables(["t"])
+    for verb in (pipeline.remove_tables, pipeline.resync_tables):
+        with pytest.raises(ConfigError, match="no table t in the subscription"):
+            verb(["t"])
+    with pytest.raises(ConfigError, match="no table nosuch"):  # and nothing is done to the other one
+        pipeline.resync_tables(["u", "nosuch"])
+    assert {table.state for table in pipeline.tables() if table.table == "u"} == {"pending"}
+
+
+def test_a_users_publication_is_his_own_to_edit(connection: Connection, database: str, tmp_path: Path) -> None:
+    connection.execute("create table public.t (id int primary key); create publication mine for table public.t")
+    pipeline = a_pipeline(database, tmp_path, publication="mine")
+    pipeline.init()
+    for verb in (pipeline.add_tables, pipeline.remove_tables):
+        with pytest.raises(ConfigError, match="publications of yours"):
+            verb(["t"])
+    assert pipeline.resync_tables(["t"]) == ['public.t will be copied again to "lake", "files".']
 
 
 def test_of_two_tables_whose_names_look_alike_the_one_with_the_shorter_schema_is_meant(
