@@ -59,6 +59,7 @@ class DuckDBSink(Sink[DuckDBSettings]):
     guarantee: ClassVar[str] = "exactly-once"
     keeps_position: ClassVar[bool] = True
     swaps_tables: ClassVar[bool] = True
+    imports_beside: ClassVar[bool] = True
 
     def __init__(self, settings: DuckDBSettings) -> None:
         super().__init__(settings)
@@ -111,13 +112,15 @@ class DuckDBSink(Sink[DuckDBSettings]):
         2. Tables are created or altered to fit, changes applied in order.
         3. The position is recorded, and all of it committed. Killed before: DuckDB's log rolls everything back.
 
-        A part of an import has a record of its own (``duckdb_imports.py``), and the position stays.
+        A part of an import has a record of its own (``duckdb_imports.py``), and the position stays. It may be committed
+        beside a batch: the one writes to a table that the other does not know.
         """
         staged = [changes for receipt in receipts for changes in receipt]
+        held = self._held  # before the transaction begins: another thread may move it on meanwhile
         with self._file.transaction() as connection:
             connection.execute(PROGRESS)
             position = self._position(connection)
-            self._refuse_older_copy(position)
+            self._refuse_older_copy(position, held)
             if batch.part is not None:
                 tables = Tables(connection, self.settings.unrepresentable)
                 self._imports(connection).commit(batch.part, staged, tables)
@@ -145,10 +148,10 @@ class DuckDBSink(Sink[DuckDBSettings]):
                 f"If {name} is the same sink under a new name, give it the old one back; otherwise give it another `path`.",
             )
 
-    def _refuse_older_copy(self, position: LSN | None) -> None:
-        if self._held is not None and (position is None or position < self._held):
+    def _refuse_older_copy(self, position: LSN | None, held: LSN | None) -> None:
+        if held is not None and (position is None or position < held):
             raise SinkUnavailable(
-                f"{self.settings.path} of sink {self.settings.name} held changes up to {self._held} and now holds them up "
+                f"{self.settings.path} of sink {self.settings.name} held changes up to {held} and now holds them up "
                 f"to {position or 'none at all'}: it was replaced while we were running.",
                 "Delivery looks for what it lacks in the change log.",
             )

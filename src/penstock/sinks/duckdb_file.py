@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,14 +28,22 @@ def quoted(name: str) -> str:
 
 
 class DuckDBFile:
-    """The file of one sink. Errors of DuckDB leave it as errors of the sink. Pickles without its engine."""
+    """The file of one sink. Errors of DuckDB leave it as errors of the sink. Pickles without its engine.
+
+    Several threads may have it open at once, each with a connection and a transaction of its own.
+    """
 
     def __init__(self, path: Path, sink: str, memory: int) -> None:
         self.path, self._sink, self._memory = path, sink, memory
         self._engine: duckdb.DuckDBPyConnection | None = None
+        self._users = 0
+        self._lock = threading.Lock()  # of the two above
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_engine": None}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_engine", "_users", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["path"], state["_sink"], state["_memory"])  # type: ignore[misc]
 
     @contextmanager
     def opened(self, read_only: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -43,14 +52,13 @@ class DuckDBFile:
         Attaching costs a few milliseconds, starting DuckDB twenty: so the one stays, and the other comes and goes.
         """
         self._refuse_other_files()
-        path = str(self.path).replace("'", "''")
         try:
-            connection = self._engine = self._engine or self._started()
-            connection.execute(f"ATTACH '{path}' AS {CATALOG} {'(READ_ONLY)' if read_only else ''}")
+            connection = self._attached(read_only)
             try:
                 yield connection
             finally:
-                self._detach(connection)
+                connection.close()
+                self._let_go()
         except duckdb.Error as error:
             raise self._error(error) from error
 
@@ -71,7 +79,7 @@ class DuckDBFile:
 
     def close(self) -> None:
         """Leaves one file: what DuckDB's log beside it holds is moved into it."""
-        if self._engine is None:
+        if self._engine is None or self._users:
             return
         try:
             if Path(f"{self.path}.wal").exists():
@@ -83,14 +91,27 @@ class DuckDBFile:
             self._engine.close()
             self._engine = None
 
-    def _detach(self, connection: duckdb.DuckDBPyConnection) -> None:
+    def _attached(self, read_only: bool) -> duckdb.DuckDBPyConnection:
+        path = str(self.path).replace("'", "''")
+        with self._lock:
+            engine = self._engine = self._engine or self._started()
+            if not self._users:
+                engine.execute(f"ATTACH '{path}' AS {CATALOG} {'(READ_ONLY)' if read_only else ''}")
+            self._users += 1
+            return engine.cursor()
+
+    def _let_go(self) -> None:
         """An engine that cannot even let the file go is done for (a full disk does that): the next try starts another."""
-        try:
-            connection.execute(f"DETACH {CATALOG}")
-        except duckdb.Error as error:
-            logger.debug("%s is let go with the engine that had it open: %s", self.path, error)
-            self._engine = None
-            connection.close()
+        with self._lock:
+            self._users -= 1
+            if self._users or self._engine is None:
+                return
+            try:
+                self._engine.execute(f"DETACH {CATALOG}")
+            except duckdb.Error as error:
+                logger.debug("%s is let go with the engine that had it open: %s", self.path, error)
+                self._engine.close()
+                self._engine = None
 
     def _started(self) -> duckdb.DuckDBPyConnection:
         """A checkpoint of many tables costs more than replaying a short log, and that less than replaying a long one.

@@ -41,7 +41,7 @@ from penstock.state import PipelineState
 
 logger = logging.getLogger(__name__)
 
-_LOOK_SECONDS, _IDLE_LOOK_SECONDS = 0.1, 2.0  # with nothing in hand, the source is not asked all the time
+_LOOK_SECONDS, _IDLE_LOOK_SECONDS = 0.1, 0.5  # with nothing in hand, the source is not asked all the time
 _TELL_SECONDS, _IDLE_TELL_SECONDS = 0.5, 10.0
 _PATIENCE_SECONDS = 20.0
 _FIRST_RETRY_SECONDS, _MOST_RETRY_SECONDS = 2.0, 300.0

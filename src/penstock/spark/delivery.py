@@ -190,6 +190,20 @@ class SinkDelivery:
         if self.tables.lacks_table(admission, end):
             raise SinkUnavailable("A table joined while a batch was made without it.", "The batch is made again.")
 
+    def commit_beside(self, part: ImportPart, staging: str, receipts: Sequence[Any]) -> None:
+        """Makes a part of an import durable in the sink; where the sink can, while the stream goes on.
+
+        The sink's record has the part before ours does. A restart of the stream between the two reads it from there.
+        """
+        if not self._sink.imports_beside:
+            with self.lock:
+                self.commit_part(part, staging, receipts)
+            return
+        position = self.known.lsn or ZERO
+        self._commit_to_sink(Batch(-1, position, position, staging, part), receipts)
+        with self.lock:
+            self.tables.note(part)
+
     def commit_part(self, part: ImportPart, staging: str, receipts: Sequence[Any]) -> None:
         """Makes a part of an import durable in the sink; the caller holds the lock."""
         position = self.known.lsn or ZERO

@@ -104,8 +104,7 @@ class ImportDelivery:
         return ImportPart(manifest.job, manifest.relation, phase, again=again, **members)
 
     def _commit(self, part: ImportPart, receipts: Sequence[Any], staging: str = "") -> None:
-        with self._delivery.lock:
-            self._delivery.commit_part(part, staging or self._staging, receipts)
+        self._delivery.commit_beside(part, staging or self._staging, receipts)
 
     def _commit_chunks(self, manifest: Manifest) -> bool:
         """0. Rows that were read again come between the changes: a row that had the same key before would take them along when
