@@ -93,7 +93,9 @@ class Sink(Generic[S]):
     guarantee: ClassVar[str] = "at-least-once"
     keeps_position: ClassVar[bool] = False  # the sink itself records up to where it holds everything
     swaps_tables: ClassVar[bool] = False  # an import fills a table of its own, which replaces the old one in one step
-    imports_beside: ClassVar[bool] = False  # parts but ``end`` may be committed in one thread while a batch is in another
+    imports_beside: ClassVar[bool] = (
+        False  # parts but ``end`` may be committed in one thread while a batch is in another
+    )
 
     origin: str = ""  # the source's system identifier, known before ``prepare``: positions of another mean nothing
     subscription: str = ""  # the replication slot, likewise known before ``prepare``

@@ -12,6 +12,7 @@ from typing import Any
 import duckdb
 
 from penstock.errors import SinkError, SinkRefused, SinkUnavailable
+from penstock.priority import in_a_thread, step_back
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ class DuckDBFile:
     def _attached(self, read_only: bool) -> duckdb.DuckDBPyConnection:
         path = str(self.path).replace("'", "''")
         with self._lock:
-            engine = self._engine = self._engine or self._started()
+            engine = self._engine = self._engine or in_a_thread(self._started)
             if not self._users:
                 engine.execute(f"ATTACH '{path}' AS {CATALOG} {'(READ_ONLY)' if read_only else ''}")
             self._users += 1
@@ -116,8 +117,10 @@ class DuckDBFile:
     def _started(self) -> duckdb.DuckDBPyConnection:
         """A checkpoint of many tables costs more than replaying a short log, and that less than replaying a long one.
 
-        Many rows at once do not go through that log: they are written to their place, and the log says where.
+        Many rows at once do not go through that log: they are written to their place, and the log says where. The engine's
+        own threads help with those. They go last, and the thread that commits a small batch does not wait for them.
         """
+        step_back()
         connection = duckdb.connect(
             config={
                 "autoinstall_known_extensions": "false",

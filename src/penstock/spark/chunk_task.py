@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +14,10 @@ from penstock.imports.layout import TableLayout
 from penstock.imports.plan import Chunk
 from penstock.imports.read_chunk import ChunkReader
 from penstock.lsn import LSN, ZERO
+from penstock.priority import in_a_thread, step_back
 from penstock.sinks.contract import Batch, ImportPart, Sink
 from penstock.spark.writer import outcome
 from penstock.storage import Directory
-
-_NICE = 10
 
 
 @dataclass(frozen=True)
@@ -46,7 +41,10 @@ class CopiedChunk:
 
 @dataclass(frozen=True)
 class ChunkTask:
-    """Copies chunks, one after the other. The receipt of each is durable before the next one is read."""
+    """Copies chunks, one after the other. The receipt of each is durable before the next one is read.
+
+    With the source done with, there is no hurry: the stream's tasks on the same machine go first.
+    """
 
     sink: Sink[Any]
     url: str
@@ -54,7 +52,7 @@ class ChunkTask:
     publications: tuple[str, ...]
 
     def __call__(self, chunks: Sequence[ChunkToCopy]) -> list[CopiedChunk]:
-        return [_in_a_thread(self._copy, chunk) for chunk in chunks]
+        return [in_a_thread(self._copy, chunk) for chunk in chunks]
 
     def _copy(self, wanted: ChunkToCopy) -> CopiedChunk:
         job, chunk = wanted.job, wanted.chunk
@@ -64,7 +62,7 @@ class ChunkTask:
         staging = handover.new_staging(job, chunk.number)
         part = ImportPart(job, wanted.layout.relation, "rows", chunk.number, replaces=chunk.after is not None)
         reader = ChunkReader(
-            self.url, wanted.layout, chunk, wanted.from_lsn, self.publications, after_reading=_step_back
+            self.url, wanted.layout, chunk, wanted.from_lsn, self.publications, after_reading=step_back
         )
         counted = _Counted(reader.batches())
         done = outcome(self.sink, Batch(-1, ZERO, ZERO, staging, part), iter(counted))
@@ -85,15 +83,3 @@ class _Counted:
             self.rows += len(batch)
             self.bytes += batch.nbytes
             yield batch
-
-
-def _in_a_thread(copy: Callable[[ChunkToCopy], CopiedChunk], chunk: ChunkToCopy) -> CopiedChunk:
-    """Linux has priorities for threads, and whoever may not raise one can still end the thread that has a low one."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(copy, chunk).result()
-
-
-def _step_back() -> None:
-    """With the source done with, there is no hurry: the stream's tasks on the same machine go first."""
-    with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

@@ -19,6 +19,7 @@ from penstock.error_policy import Verdict, policy_for
 from penstock.errors import PenstockError, SparkLost
 from penstock.imports.copying import CopierTask
 from penstock.lsn import LSN, ZERO
+from penstock.priority import step_back
 from penstock.retry import Backoff
 from penstock.sinks.contract import Sink
 from penstock.spark.copier import Unfinished, copied
@@ -135,6 +136,8 @@ class _Running:
 
     def _commit_imports(self) -> None:
         assert self._imports is not None
+        if self._sink.imports_beside:
+            step_back()  # otherwise the stream would wait for us to end what we do
         while not self._end.is_set() and self.failed is None:
             try:
                 did_something = self._imports.step()
