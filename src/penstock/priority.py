@@ -13,16 +13,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
-_NICE = 10
+A_LITTLE, FAR = 5, 10  # as nice(1) counts
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-def step_back() -> None:
+def step_back(nice: int = FAR) -> None:
     """From now on this thread, and whatever it starts, goes last. Where there are no such priorities, nothing happens."""
     with suppress(OSError, AttributeError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice)
 
 
 def in_a_thread(work: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:

@@ -14,7 +14,7 @@ from penstock.imports.layout import TableLayout
 from penstock.imports.plan import Chunk
 from penstock.imports.read_chunk import ChunkReader
 from penstock.lsn import LSN, ZERO
-from penstock.priority import in_a_thread, step_back
+from penstock.priority import A_LITTLE, in_a_thread, step_back
 from penstock.sinks.contract import Batch, ImportPart, Sink
 from penstock.spark.writer import outcome
 from penstock.storage import Directory
@@ -43,7 +43,7 @@ class CopiedChunk:
 class ChunkTask:
     """Copies chunks, one after the other. The receipt of each is durable before the next one is read.
 
-    With the source done with, there is no hurry: the stream's tasks on the same machine go first.
+    The stream's tasks on the same machine go first: a little as long as a transaction is open on the source, far after.
     """
 
     sink: Sink[Any]
@@ -55,6 +55,7 @@ class ChunkTask:
         return [in_a_thread(self._copy, chunk) for chunk in chunks]
 
     def _copy(self, wanted: ChunkToCopy) -> CopiedChunk:
+        step_back(A_LITTLE)
         job, chunk = wanted.job, wanted.chunk
         handover = Handover(Directory(self.state_uri), self.sink.settings.name)
         if handover.is_staged(job, chunk.number):  # whoever read it died before it could say so
