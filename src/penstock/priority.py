@@ -13,16 +13,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
-A_LITTLE, FAR = 5, 10  # as nice(1) counts
+_NICE = 10
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-def step_back(nice: int = FAR) -> None:
+def step_back() -> None:
     """From now on this thread, and whatever it starts, goes last. Where there are no such priorities, nothing happens."""
     with suppress(OSError, AttributeError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice)
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
 
 
 def in_a_thread(work: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:

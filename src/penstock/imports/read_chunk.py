@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 
 import psycopg
@@ -51,7 +51,6 @@ class ChunkReader:
     """Reads one chunk, once. ``snapshot``: that of a chunk of kind "whole", known when the first batch is.
 
     ``publications``: those that the layout was made with. ``first_sequence``: the number of the first row.
-    ``after_reading`` is called when the source is done with.
     """
 
     def __init__(
@@ -64,11 +63,9 @@ class ChunkReader:
         *,
         first_sequence: int = 1,
         most_bytes: int = MOST_BYTES,
-        after_reading: Callable[[], None] = lambda: None,
     ) -> None:
         self._url, self._layout, self._chunk, self._from_lsn = url, layout, chunk, from_lsn
         self._publications, self._first_sequence, self._most_bytes = publications, first_sequence, most_bytes
-        self._after_reading = after_reading
         self.snapshot: str | None = None
 
     def batches(self) -> Generator[ChangeBatch, None, None]:
@@ -127,7 +124,6 @@ class ChunkReader:
         with translated_errors(self._doing):
             connection.execute("commit")
         connection.close()
-        self._after_reading()
         while held:
             yield held.popleft()
 

@@ -14,7 +14,7 @@ from penstock.imports.layout import TableLayout
 from penstock.imports.plan import Chunk
 from penstock.imports.read_chunk import ChunkReader
 from penstock.lsn import LSN, ZERO
-from penstock.priority import A_LITTLE, in_a_thread, step_back
+from penstock.priority import in_a_thread, step_back
 from penstock.sinks.contract import Batch, ImportPart, Sink
 from penstock.spark.writer import outcome
 from penstock.storage import Directory
@@ -43,7 +43,7 @@ class CopiedChunk:
 class ChunkTask:
     """Copies chunks, one after the other. The receipt of each is durable before the next one is read.
 
-    The stream's tasks on the same machine go first: a little as long as a transaction is open on the source, far after.
+    The stream's tasks on the same machine go first.
     """
 
     sink: Sink[Any]
@@ -55,16 +55,14 @@ class ChunkTask:
         return [in_a_thread(self._copy, chunk) for chunk in chunks]
 
     def _copy(self, wanted: ChunkToCopy) -> CopiedChunk:
-        step_back(A_LITTLE)
+        step_back()
         job, chunk = wanted.job, wanted.chunk
         handover = Handover(Directory(self.state_uri), self.sink.settings.name)
         if handover.is_staged(job, chunk.number):  # whoever read it died before it could say so
             return CopiedChunk(job, chunk.number, *handover.figures(job, chunk.number))
         staging = handover.new_staging(job, chunk.number)
         part = ImportPart(job, wanted.layout.relation, "rows", chunk.number, replaces=chunk.after is not None)
-        reader = ChunkReader(
-            self.url, wanted.layout, chunk, wanted.from_lsn, self.publications, after_reading=step_back
-        )
+        reader = ChunkReader(self.url, wanted.layout, chunk, wanted.from_lsn, self.publications)
         counted = _Counted(reader.batches())
         done = outcome(self.sink, Batch(-1, ZERO, ZERO, staging, part), iter(counted))
         if isinstance(done, PenstockError):
