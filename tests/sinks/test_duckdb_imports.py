@@ -294,3 +294,25 @@ def test_rows_are_cast_as_in_the_stream(tmp_path: Path) -> None:
             "select typeof(price), price::varchar, tags, extra->>'x' from public.typed"
         ).fetchall()
     assert found == [("DECIMAL(10,2)", "12.50", ["a", "b"], "1")]
+
+
+def test_a_batch_is_committed_while_a_part_of_an_import_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that moves the position on: the import's transaction began before, and still sees the old one."""
+    lake = Lake(tmp_path)
+    orders = table("orders", B)
+    lake.deliver(inserts(orders, (1, "before"), lsn=0x10))
+    copy = Copy(lake, table("items"))
+    really, seen = duckdb_imports.apply_to_shadow, []
+
+    def with_a_batch_meanwhile(*arguments: Any) -> None:
+        really(*arguments)
+        if not seen:
+            seen.append(True)
+            lake.deliver(inserts(orders, (2, "meanwhile"), lsn=0x1010))
+
+    monkeypatch.setattr(duckdb_imports, "apply_to_shadow", with_a_batch_meanwhile)
+    copy.begin((1, "a"), (2, "b"))
+    copy.end()
+    assert (items(lake), items(lake, "public.orders")) == ([(1, "a"), (2, "b")], [(1, "before"), (2, "meanwhile")])
+    lake.deliver(inserts(orders, (3, "after"), lsn=0x2010))
+    assert items(lake, "public.orders")[-1] == (3, "after")
