@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
-import duckdb
 import psycopg
 import pytest
 from pyspark.sql import SparkSession
@@ -182,17 +182,19 @@ def test_at_no_moment_of_a_resync_is_the_target_empty_or_half_old(
     pipeline.execute("create table in_t (id int primary key, generation int)")
     pipeline.execute("insert into in_t select n, 0 from generate_series(1, 500) n")
     seen: list[list[tuple[int, int]]] = []
-    detach = DuckDBFile._detach
+    let_go, one_at_a_time = DuckDBFile._let_go, threading.Lock()
 
-    def look(file: DuckDBFile, connection: duckdb.DuckDBPyConnection) -> None:
-        if connection.execute(_THERE.format(table="in_t")).fetchall():
-            query = f"select generation, count(*) from {CATALOG}.public.in_t group by generation"
-            seen.append(connection.execute(query).fetchall())
-        detach(file, connection)
+    def look(file: DuckDBFile) -> None:
+        assert file._engine is not None
+        with one_at_a_time, file._engine.cursor() as connection:
+            if connection.execute(_THERE.format(table="in_t")).fetchall():
+                query = f"select generation, count(*) from {CATALOG}.public.in_t group by generation"
+                seen.append(connection.execute(query).fetchall())
+        let_go(file)
 
     with pipeline.running(spark):
         pipeline.await_streaming()
-        monkeypatch.setattr(DuckDBFile, "_detach", look)
+        monkeypatch.setattr(DuckDBFile, "_let_go", look)
         generation = 0
         for _ in range(2):
             pipeline.pipeline.resync_tables(["in_t"])
