@@ -13,6 +13,7 @@ from penstock.errors import SinkRefused, SinkUnavailable
 from penstock.lsn import LSN
 from penstock.sinks import duckdb_imports
 from penstock.sinks.contract import Batch, ImportPart
+from penstock.sinks.duckdb_changes import apply_to_shadow
 from penstock.testing.change_batches import changes, relation
 from tests.sinks.duckdb_files import Lake
 
@@ -302,10 +303,10 @@ def test_a_batch_is_committed_while_a_part_of_an_import_is(tmp_path: Path, monke
     orders = table("orders", B)
     lake.deliver(inserts(orders, (1, "before"), lsn=0x10))
     copy = Copy(lake, table("items"))
-    really, seen = duckdb_imports.apply_to_shadow, []
+    seen: list[bool] = []
 
     def with_a_batch_meanwhile(*arguments: Any) -> None:
-        really(*arguments)
+        apply_to_shadow(*arguments)
         if not seen:
             seen.append(True)
             lake.deliver(inserts(orders, (2, "meanwhile"), lsn=0x1010))
