@@ -1,0 +1,80 @@
+"""The statements that make the source's types in a target. What is there is left as it is."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from psycopg import sql
+
+from penstock.postgres.type_definition import CompositeType, DomainType, EnumType, RangeType, TypeDefinition
+
+
+def create_type(definition: TypeDefinition) -> sql.Composed:
+    """Does nothing where a type of that name is there: CREATE TYPE knows no IF NOT EXISTS."""
+    body = sql.SQL("begin {}; exception when duplicate_object then null; end").format(_create(definition))
+    return sql.SQL("DO {}").format(sql.Literal(body.as_string(None)))
+
+
+def add_labels(definition: EnumType) -> list[sql.Composed]:
+    """Gives an enum that is there the labels that it lacks: the last one first, each of the others before its neighbour.
+
+    A label can be used only after the transaction that added it.
+    """
+    name = sql.Identifier(definition.schema, definition.name)
+    labels = [sql.Literal(label) for label in reversed(definition.labels)]
+    last = sql.SQL("ALTER TYPE {} ADD VALUE IF NOT EXISTS {}")
+    other = sql.SQL("ALTER TYPE {} ADD VALUE IF NOT EXISTS {} BEFORE {}")
+    return [
+        *(last.format(name, label) for label in labels[:1]),
+        *(other.format(name, label, following) for following, label in pairwise(labels)),
+    ]
+
+
+def _create(definition: TypeDefinition) -> sql.Composed:
+    name = sql.Identifier(definition.schema, definition.name)
+    match definition:
+        case EnumType():
+            labels = sql.SQL(", ").join(map(sql.Literal, definition.labels))
+            return sql.SQL("CREATE TYPE {} AS ENUM ({})").format(name, labels)
+        case DomainType():
+            return _create_domain(definition, name)
+        case CompositeType():
+            attributes = (
+                sql.SQL("{} {}{}").format(sql.Identifier(a.name), sql.SQL(a.type), collate(a.collation))
+                for a in definition.attributes
+            )
+            return sql.SQL("CREATE TYPE {} AS ({})").format(name, sql.SQL(", ").join(attributes))
+        case RangeType():
+            return _create_range(definition, name)
+
+
+def _create_domain(definition: DomainType, name: sql.Identifier) -> sql.Composed:
+    check = sql.SQL(" CONSTRAINT {} {}")
+    parts = [sql.SQL("CREATE DOMAIN {} AS {}").format(name, sql.SQL(definition.base)), collate(definition.collation)]
+    if definition.default is not None:
+        parts.append(sql.SQL(" DEFAULT {}").format(sql.SQL(definition.default)))
+    if definition.not_null:
+        parts.append(sql.Composed([sql.SQL(" NOT NULL")]))
+    parts += [check.format(sql.Identifier(c.name), sql.SQL(c.definition)) for c in definition.checks if c.is_valid]
+    later = sql.SQL("; ALTER DOMAIN {} ADD CONSTRAINT {} {}")  # CREATE DOMAIN takes no NOT VALID
+    parts += [
+        later.format(name, sql.Identifier(c.name), sql.SQL(c.definition)) for c in definition.checks if not c.is_valid
+    ]
+    return sql.Composed(parts)
+
+
+def _create_range(definition: RangeType, name: sql.Identifier) -> sql.Composed:
+    options = [
+        sql.SQL("subtype = {}").format(sql.SQL(definition.subtype)),
+        sql.SQL("subtype_opclass = {}").format(sql.Identifier(*definition.operator_class)),
+        sql.SQL("multirange_type_name = {}").format(sql.Identifier(*definition.multirange)),
+    ]
+    if definition.collation is not None:
+        options.append(sql.SQL("collation = {}").format(sql.SQL(definition.collation)))
+    if definition.difference is not None:
+        options.append(sql.SQL("subtype_diff = {}").format(sql.SQL(definition.difference)))
+    return sql.SQL("CREATE TYPE {} AS RANGE ({})").format(name, sql.SQL(", ").join(options))
+
+
+def collate(collation: str | None) -> sql.Composed:
+    return sql.Composed([sql.SQL(f" COLLATE {collation}" if collation is not None else "")])
