@@ -1,0 +1,88 @@
+"""How rows are hashed and written as text by DuckDB, the same for both sides of a comparison.
+
+Two values are equal if Postgres would write them alike. DuckDB's own equality is wider: it takes 0 for -0, and a month for
+30 days. So those types are compared by their text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from penstock.changes import Column
+from penstock.pgoutput.types import Unrepresentable
+from penstock.sinks.duckdb_types import duckdb_type
+
+_EQUAL_BEYOND_TEXT = ("FLOAT", "DOUBLE", "INTERVAL")
+
+
+def compared_type(column: Column, mirrored: tuple[str, str] | None, unrepresentable: Unrepresentable) -> str:
+    """The type that both sides are cast to: the file's, or text if its column was made under another policy or type."""
+    wanted = duckdb_type(column, unrepresentable)
+    return wanted if mirrored is None or mirrored[1] == wanted else "VARCHAR"
+
+
+@dataclass(frozen=True)
+class HashedRows:
+    """``columns``: SQL expressions; ``types``: of each; ``key``: which of them the key is."""
+
+    columns: Sequence[str]
+    types: Sequence[str]
+    key: Sequence[int]
+
+    def figures(self, source: str, buckets: int) -> str:
+        return (
+            f"SELECT (kh & {buckets - 1}::UBIGINT)::BIGINT AS bucket, count(*)::BIGINT, sum(h & 4294967295)::BIGINT, "
+            f"sum(h >> 32)::BIGINT FROM ({self._hashed(source)}) GROUP BY 1"
+        )
+
+    def keys(self, source: str, buckets: int, wanted: Sequence[int]) -> str:
+        names = ", ".join(f"k{index}" for index in range(len(self.key)))
+        listed = ", ".join(map(str, wanted))
+        return (
+            f"SELECT {names}, h::VARCHAR AS h FROM ({self._hashed(source)}) "
+            f"WHERE (kh & {buckets - 1}::UBIGINT)::BIGINT IN ({listed})"
+        )
+
+    def no_keys(self) -> pa.Table:
+        names = [*(f"k{index}" for index in range(len(self.key))), "h"]
+        return pa.table([pa.array([], pa.string())] * len(names), names=names)
+
+    def texts(self, source: str, among: str | None = None) -> str:
+        """Every column as text; of those rows whose key is one of ``among``."""
+        texts = ", ".join(f"{self._text(index)} AS t{index}" for index in range(len(self.columns)))
+        if among is None:
+            return f"SELECT {texts} FROM {source}"
+        same = " AND ".join(f"t{column} = w.k{index}" for index, column in enumerate(self.key))
+        return f"SELECT t.* FROM (SELECT {texts} FROM {source}) AS t SEMI JOIN {among} AS w ON {same}"
+
+    def _hashed(self, source: str) -> str:
+        key = ", ".join(self._hashable(index) for index in self.key)
+        row = ", ".join(self._hashable(index) for index in range(len(self.columns)))
+        named = ", ".join(f"{self._text(column)} AS k{index}" for index, column in enumerate(self.key))
+        # With another value behind it, or a key that is the whole row would have the row's hash.
+        return f"SELECT hash({key}, 1) AS kh, hash({row}) AS h, {named} FROM {source}"
+
+    def _cast(self, index: int) -> str:
+        return f"CAST({self.columns[index]} AS {self.types[index]})"
+
+    def _hashable(self, index: int) -> str:
+        """DuckDB hashes an empty list as it does NULL, and equal values alike whatever their text."""
+        kind = self.types[index]
+        return self._text(index) if kind.endswith("[]") or kind in _EQUAL_BEYOND_TEXT else self._cast(index)
+
+    def _text(self, index: int) -> str:
+        """As Postgres can read it."""
+        kind, value = self.types[index], self._cast(index)
+        if not kind.endswith("[]"):
+            return _scalar_text(value, kind)
+        element = _scalar_text("x", kind.removesuffix("[]"))
+        escaped = f"""'"' || replace(replace({element}, '\\', '\\\\'), '"', '\\"') || '"'"""
+        elements = f"list_transform({value}, lambda x: CASE WHEN x IS NULL THEN 'NULL' ELSE {escaped} END)"
+        return f"CASE WHEN {value} IS NULL THEN NULL ELSE '{{' || array_to_string({elements}, ',') || '}}' END"
+
+
+def _scalar_text(value: str, kind: str) -> str:
+    return f"'\\x' || lower(hex({value}))" if kind == "BLOB" else f"{value}::VARCHAR"

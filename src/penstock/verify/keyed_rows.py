@@ -1,0 +1,65 @@
+"""Rows by their keys, as the text that COPY writes: the same on the source and on a Postgres target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+
+import pyarrow as pa
+from psycopg import sql
+
+from penstock.changes import Column, Relation
+from penstock.imports.csv_rows import csv_rows
+from penstock.imports.layout import TableLayout
+from penstock.postgres.connection import Connection, translated_errors
+from penstock.postgres.copy_out import copy_out
+from penstock.postgres.replication_stream import PINNED_SETTINGS
+from penstock.verify.target import Key
+
+SETTINGS = f"{PINNED_SETTINGS}; set lock_timeout = '5s'; set jit = off"
+VERSION = Column("xmin", 25, "text", "text")
+
+
+def source_rows_query(layout: TableLayout, keys: Sequence[Key]) -> sql.Composed:
+    """The columns of the relation, and behind them each row's version. Honours row filters and partitions left out."""
+    relation = layout.relation
+    columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in relation.columns)
+    name = sql.Identifier(relation.schema, relation.table)
+    conditions = [with_keys(relation, keys)]
+    if layout.row_filter is not None:
+        conditions.append(sql.SQL("({})").format(sql.SQL(layout.row_filter)))
+    if layout.leaves_out:
+        oids = sql.SQL(", ").join(sql.Literal(leaf.oid) for leaf in layout.leaves)
+        conditions.append(sql.SQL("tableoid = any(array[{}]::oid[])").format(oids))
+    return sql.SQL("select {}, xmin::text from {} where {}").format(
+        columns, name if layout.partitioned else sql.SQL("only {}").format(name), sql.SQL(" and ").join(conditions)
+    )
+
+
+def with_keys(relation: Relation, keys: Sequence[Key]) -> sql.Composed:
+    types = {column.name: sql.SQL(column.type_name) for column in relation.columns}
+    names = sql.SQL(", ").join(map(sql.Identifier, relation.key))
+    rows = sql.SQL(", ").join(
+        sql.SQL("({})").format(
+            sql.SQL(", ").join(
+                sql.SQL("{}::{}").format(sql.Literal(text), types[name])
+                for name, text in zip(relation.key, key, strict=True)
+            )
+        )
+        for key in keys
+    )
+    return sql.SQL("({}) in (values {})").format(names, rows)
+
+
+def copied(connection: Connection, query: sql.Composed, columns: Sequence[Column], doing: str) -> pa.Table:
+    """The rows of a query as text, in a statement of its own; columns c0, c1, …"""
+    shape = Relation(0, "", doing, "n", tuple(columns))
+    names = [f"c{index}" for index in range(len(columns))]
+    with translated_errors(doing), closing(copy_out(connection, query)) as pieces:
+        tables = [pa.table(csv_rows(shape, piece), names=names) for piece in pieces if piece.size]
+    return pa.concat_tables(tables) if tables else pa.table([pa.array([], pa.string())] * len(names), names=names)
+
+
+def text_columns(relation: Relation) -> list[Column]:
+    return [replace(column, base="text") for column in relation.columns]

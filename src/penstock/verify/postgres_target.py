@@ -1,0 +1,173 @@
+"""A Postgres target: both servers hash their own rows, and only figures travel.
+
+The hash of a row is that of its text, made under pinned output settings and an empty search_path on both sides, and
+hashed byte by byte (COLLATE "C"). Should the two servers ever hash differently, every row would be a suspect, and be
+found equal when its values are compared: slow, not wrong.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from psycopg import sql
+
+from penstock.changes import Column
+from penstock.errors import SinkRefused, SinkUnavailable, SourceError, SourceUnavailable
+from penstock.imports.layout import TableLayout
+from penstock.imports.plan import Chunk, chunk_query
+from penstock.lsn import LSN
+from penstock.postgres.connection import Connection, connect, translated_errors
+from penstock.verify.keyed_rows import SETTINGS, VERSION, copied, source_rows_query, with_keys
+from penstock.verify.target import Figures, Key, Row, figures_of
+
+_INTEGER = Column("n", 20, "bigint", "int8")
+_ROW_SEED, _KEY_SEED = 0, 1  # two hashes that have nothing to do with each other, where the key is the whole row
+
+
+class PostgresTarget:
+    """``url``: the target's. A connection to it is shared by all tables, and used by one thread at a time."""
+
+    def __init__(self, sink: str, url: str, source_url: str) -> None:
+        self._sink, self._source_url = sink, source_url
+        self._lock = threading.Lock()
+        with _of_the_sink(sink):
+            self._connection = connect(url, application_name="penstock verify")
+            with translated_errors("Preparing the session"):
+                self._connection.execute(SETTINGS)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @contextmanager
+    def session(self) -> Iterator[Connection]:
+        with self._lock, _of_the_sink(self._sink):
+            yield self._connection
+
+    def position(self) -> LSN | None:
+        with self.session() as connection, translated_errors("Reading penstock.progress"):
+            known = connection.execute("select to_regclass('penstock.progress') is not null").fetchone()
+            if known != (True,):
+                return None
+            row = connection.execute("select lsn::text from penstock.progress where sink = %s", [self._sink]).fetchone()
+        return None if row is None or row[0] is None else LSN.parse(row[0])
+
+    def pair(self, layout: TableLayout) -> PostgresPair | None:
+        relation = layout.relation
+        with self.session() as connection, translated_errors(f"Looking for {relation.qualified_name}"):
+            rows = connection.execute(
+                "select a.attname::text from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+                "left join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped "
+                "where n.nspname = %s and c.relname = %s and c.relkind in ('r', 'p')",
+                [relation.schema, relation.table],
+            ).fetchall()
+        if not rows:
+            return None
+        return PostgresPair(self, layout, {name for (name,) in rows}, self._source_url)
+
+
+class PostgresPair:
+    """A column that the target lacks counts as NULL there; what it has beyond the source's is not looked at."""
+
+    def __init__(self, target: PostgresTarget, layout: TableLayout, known: set[str], source_url: str) -> None:
+        self._target, self._layout, self._source_url = target, layout, source_url
+        relation = self._relation = layout.relation
+        self.columns = tuple(column.name for column in relation.columns)
+        self.key = relation.key or self.columns
+        self._doing = f"Reading table {relation.qualified_name}"
+        listed = sql.SQL(", ").join(
+            sql.Identifier(name) if name in known else sql.SQL("null::text as {}").format(sql.Identifier(name))
+            for name in self.columns
+        )
+        self._mirrored = sql.SQL("select {} from {}").format(listed, sql.Identifier(relation.schema, relation.table))
+
+    def source_figures(self, chunk: Chunk, buckets: int) -> Figures:
+        with self._source() as connection:
+            return self._figures(connection, chunk_query(self._layout, chunk), buckets)
+
+    def target_figures(self, buckets: int) -> Figures:
+        with self._target.session() as connection:
+            return self._figures(connection, self._mirrored, buckets)
+
+    def source_keys(self, chunk: Chunk, buckets: int, wanted: Sequence[int]) -> pa.Table:
+        with self._source() as connection:
+            return self._keys(connection, chunk_query(self._layout, chunk), buckets, wanted)
+
+    def target_keys(self, buckets: int, wanted: Sequence[int]) -> pa.Table:
+        with self._target.session() as connection:
+            return self._keys(connection, self._mirrored, buckets, wanted)
+
+    def source_rows(self, keys: Sequence[Key]) -> list[tuple[Key, str, Row]]:
+        query = source_rows_query(self._layout, keys)
+        with self._source() as connection:
+            found = copied(connection, query, [*self._texts, VERSION], self._doing)
+        *columns, versions = (column.to_pylist() for column in found.columns)
+        rows: list[Row] = list(zip(*columns, strict=True))
+        return [(self._key_of(row), str(version), row) for row, version in zip(rows, versions, strict=True)]
+
+    def target_rows(self, keys: Sequence[Key]) -> list[tuple[Key, Row]]:
+        query = sql.SQL("{} where {}").format(self._mirrored, with_keys(self._relation, keys))
+        with self._target.session() as connection:
+            found = copied(connection, query, self._texts, self._doing)
+        rows: list[Row] = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+        return [(self._key_of(row), row) for row in rows]
+
+    @property
+    def _texts(self) -> list[Column]:
+        return [Column(name, 25, "text", "text") for name in self.columns]
+
+    def _key_of(self, row: Row) -> Key:
+        return tuple(row[index] for index in self._relation.key_indexes)
+
+    @contextmanager
+    def _source(self) -> Iterator[Connection]:
+        with closing(connect(self._source_url, application_name="penstock verify")) as connection:
+            with translated_errors(self._doing):
+                connection.execute(SETTINGS)
+            yield connection
+
+    def _figures(self, connection: Connection, rows: sql.Composed, buckets: int) -> Figures:
+        query = sql.SQL(
+            "select bucket, count(*), sum(h & 4294967295)::bigint, sum((h >> 32) & 4294967295)::bigint "
+            "from ({}) as hashed group by bucket"
+        ).format(self._hashed(rows, buckets))
+        found = copied(connection, query, [_INTEGER] * 4, self._doing)
+        return figures_of(pa.table([pc.cast(column, pa.int64()) for column in found.columns], names="abcd"), buckets)
+
+    def _keys(self, connection: Connection, rows: sql.Composed, buckets: int, wanted: Sequence[int]) -> pa.Table:
+        names = [f"k{index}" for index in range(len(self.key))]
+        query = sql.SQL("select {}, h from ({}) as hashed where bucket = any({})").format(
+            sql.SQL(", ").join(map(sql.Identifier, names)), self._hashed(rows, buckets), sql.Literal(list(wanted))
+        )
+        columns = [Column(name, 25, "text", "text") for name in (*names, "h")]
+        return copied(connection, query, columns, self._doing).rename_columns([*names, "h"])
+
+    def _hashed(self, rows: sql.Composed, buckets: int) -> sql.Composed:
+        """Each row's bucket, key and hash. The row's own columns stay below, whatever they are called."""
+        key = sql.SQL(", ").join(sql.Identifier("q", name) for name in self.key)
+        named = sql.SQL(", ").join(
+            sql.SQL("{} as {}").format(sql.Identifier("q", name), sql.Identifier(f"k{index}"))
+            for index, name in enumerate(self.key)
+        )
+        return sql.SQL(
+            "select (hashtextextended((row({key})::text) collate {c}, {key_seed}) & {mask})::bigint as bucket, "
+            "hashtextextended(((q.*)::text) collate {c}, {row_seed}) as h, {named} from ({rows}) as q"
+        ).format(
+            key=key, named=named, rows=rows, mask=sql.Literal(buckets - 1), c=sql.Identifier("pg_catalog", "C"),
+            key_seed=sql.Literal(_KEY_SEED), row_seed=sql.Literal(_ROW_SEED),
+        )  # fmt: skip
+
+
+@contextmanager
+def _of_the_sink(sink: str) -> Iterator[None]:
+    """What the target's server says is the sink's error."""
+    try:
+        yield
+    except SourceError as error:
+        kind = SinkUnavailable if isinstance(error, SourceUnavailable) else SinkRefused
+        raise kind(
+            f'Sink "{sink}": {error.message}', error.advice or "Check the sink's url, and that its role may read there."
+        ) from error
