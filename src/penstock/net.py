@@ -38,8 +38,10 @@ class NetChanges:
 
     ``upserts`` are all columns as text. Where ``unchanged[column]`` is set, the value is the one that the target's row
     with key ``kept_from`` has before this batch. ``deletes`` are the key columns of rows that the target may hold, also of
-    those that ``upserts`` brings again. A table without a key has ``removed`` instead: all columns of rows that go, each
-    once for every row to remove. Positions are (commit LSN, sequence), for callers that have several of these of a table.
+    those that ``upserts`` brings again; for a target that would rather update those, ``replaces`` marks the upserts
+    whose key is among the deletes, and ``gone`` the deletes that no upsert brings again. A table without a key has
+    ``removed`` instead: all columns of rows that go, each once for every row to remove. Positions are (commit LSN,
+    sequence), for callers that have several of these of a table.
 
     With ``may_exist``, ``deletes`` has every key that the batch speaks of. So it can be applied to a target that has seen
     some of these changes already, or rows as they were later: once all changes up to then are applied, the target is as
@@ -55,6 +57,8 @@ class NetChanges:
     unchanged: dict[int, Bools] = field(default_factory=dict)
     kept_from: Sequence[pa.Array] = ()
     removed: Sequence[pa.Array] = ()
+    replaces: Bools | None = None  # None: none of them
+    gone: Bools | None = None  # None: all of them
 
     @property
     def upsert_count(self) -> int:
@@ -70,7 +74,12 @@ def net(batch: ChangeBatch, *, may_exist: bool = False) -> NetChanges:
         batch = batch.take(np.arange(truncates[-1] + 1, len(batch)))
     if _only_brings_rows(batch, may_exist):
         deletes = [batch.new[index] for index in batch.relation.key_indexes] if may_exist else _no_keys(batch)
-        return NetChanges(batch.relation, truncated_at, last_at, batch.new, deletes)
+        if not may_exist:
+            return NetChanges(batch.relation, truncated_at, last_at, batch.new, deletes)
+        everything = np.ones(len(batch), np.bool_)
+        return NetChanges(
+            batch.relation, truncated_at, last_at, batch.new, deletes, replaces=everything, gone=~everything
+        )
     batch = _fill_from_old_rows(batch)
     if not batch.relation.key:
         return _net_without_key(batch, truncated_at, last_at)
@@ -176,12 +185,17 @@ def _net_by_key(batch: ChangeBatch, truncated_at: Position | None, last_at: Posi
     events = _Events(batch)
     first_row_is_new = np.isin(batch.op[events.row[events.first]], (INSERT, READ)) & ~events.is_delete[events.first]
     in_target = may_exist | ~(first_row_is_new | events.from_other_key[events.first])
-    survivors = events.last[~events.is_delete[events.last]]
+    ends = events.is_delete[events.last]
+    survivors = events.last[~ends]
     rows = pa.array(events.row[survivors])
     upserts = [column.take(rows) for column in batch.new]
     deletes = events.keys_at(events.first[in_target]) if truncated_at is None else _no_keys(batch)
     unchanged, kept_from = _fill_unchanged(events, survivors, upserts)
-    return NetChanges(batch.relation, truncated_at, last_at, upserts, deletes, unchanged, kept_from)
+    known = truncated_at is None
+    return NetChanges(
+        batch.relation, truncated_at, last_at, upserts, deletes, unchanged, kept_from,
+        replaces=in_target[~ends] if known else None, gone=ends[in_target] if known else None,
+    )  # fmt: skip
 
 
 def _fill_unchanged(

@@ -41,9 +41,9 @@ print([target for target in registry.SINKS.values() if target.partition(":")[0] 
     [
         ("DuckDB2", 'unknown sink type "DuckDB2"; did you mean "duckdb"?'),
         ("flie", 'unknown sink type "flie"; did you mean "file"?'),
-        ("pigeon", 'unknown sink type "pigeon"; known: duckdb, file, stdout, or your own as package.module:Class'),
-        ("", "unknown sink type; known: duckdb, file, stdout, or your own as package.module:Class"),
-        ("http://x:y", "unknown sink type; known: duckdb, file, stdout, or your own as package.module:Class"),
+        ("pigeon", 'unknown sink type "pigeon"; known: duckdb, file, postgres, stdout, or your own as package.module:Class'),
+        ("", "unknown sink type; known: duckdb, file, postgres, stdout, or your own as package.module:Class"),
+        ("http://x:y", "unknown sink type; known: duckdb, file, postgres, stdout, or your own as package.module:Class"),
         ("tests.config.shelf:Shelf", 'module "tests.config.shelf" has no "Shelf"; name a class in it'),
         ("tests.config.shelf:NotASink", '"tests.config.shelf:NotASink" is not a sink; derive it from penstock.Sink'),
         ("tests.config.shelf:ShelfSettings", '"tests.config.shelf:ShelfSettings" is not a sink; derive it from '

@@ -9,9 +9,10 @@ import pytest
 
 from tests.contracts.duckdb_adapter import DuckDBUnderTest
 from tests.contracts.event_adapters import FileUnderTest, StdoutUnderTest
+from tests.contracts.postgres_adapter import PostgresUnderTest
 from tests.contracts.sink_under_test import SinkUnderTest
 
-ADAPTERS: list[type[SinkUnderTest]] = [FileUnderTest, StdoutUnderTest, DuckDBUnderTest]
+ADAPTERS: list[type[SinkUnderTest]] = [FileUnderTest, StdoutUnderTest, DuckDBUnderTest, PostgresUnderTest]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -26,13 +27,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SinkUnderTest]:
-    adapter: SinkUnderTest = request.param(tmp_path)
-    yield adapter
-    adapter.close()
+    yield from _adapter(request, tmp_path)
 
 
 @pytest.fixture
 def progress_target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SinkUnderTest]:
-    adapter: SinkUnderTest = request.param(tmp_path)
+    yield from _adapter(request, tmp_path)
+
+
+def _adapter(request: pytest.FixtureRequest, directory: Path) -> Iterator[SinkUnderTest]:
+    more = [request.getfixturevalue("database")] if request.param is PostgresUnderTest else []
+    adapter: SinkUnderTest = request.param(directory, *more)
     yield adapter
-    adapter.close()
+    adapter.dispose()

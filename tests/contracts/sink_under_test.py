@@ -23,6 +23,7 @@ class SinkUnderTest:
     name: ClassVar[str]
     keeps_progress: ClassVar[bool]  # prepare() gives the position of what is there
     keeps_messages: ClassVar[bool]  # of pg_logical_emit_message
+    rows_go_straight_in: ClassVar[bool] = False  # what was read of a table is in its place before the part is committed
     subscription = "penstock_1"
 
     def __init__(self, directory: Path) -> None:
@@ -30,6 +31,10 @@ class SinkUnderTest:
         self._batches = 0
         self.position = LSN(0)
         self._sinks: list[Sink[Any]] = []
+
+    def beside(self, directory: Path) -> SinkUnderTest:
+        """Another one of the kind, over state of its own."""
+        return type(self)(directory)
 
     def new_sink(self) -> Sink[Any]:
         raise NotImplementedError
@@ -53,6 +58,10 @@ class SinkUnderTest:
     def close(self) -> None:
         while self._sinks:
             self._sinks.pop().close()
+
+    def dispose(self) -> None:
+        """Nobody looks into what it wrote any more."""
+        self.close()
 
     def next_batch(self, end: int) -> Batch:
         """The batch that follows the last one; its changes have commit LSNs from that one's end up to below ``end``."""

@@ -237,7 +237,7 @@ def test_a_table_that_is_written_to_while_it_is_copied_arrives_as_it_is(
     later: list[int],
 ) -> None:
     table = imported.table
-    fresh = type(target)(tmp_path_factory.mktemp("import"))
+    fresh = target.beside(tmp_path_factory.mktemp("import"))
     try:
         copy = TableImport(fresh, fresh.make(), table)
         copy.begin()

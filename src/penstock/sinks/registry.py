@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 SINKS = {
     "duckdb": "penstock.sinks.duckdb:DuckDBSink",
     "file": "penstock.sinks.file:FileSink",
+    "postgres": "penstock.sinks.postgres:PostgresSink",
     "stdout": "penstock.sinks.stdout:StdoutSink",
 }
 

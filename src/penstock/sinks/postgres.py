@@ -1,0 +1,213 @@
+"""``type: postgres``: a replica of the source's tables in another Postgres database."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any, ClassVar, Literal
+
+from psycopg import sql
+from pydantic import Field, SecretStr
+
+from penstock.changes import MESSAGES, ChangeBatch, concat
+from penstock.config.sink import SinkSettings
+from penstock.errors import SinkRefused, SinkUnavailable
+from penstock.lsn import LSN
+from penstock.net import net
+from penstock.postgres.connection import Connection
+from penstock.sinks.contract import Batch, Imported, ImportPart, Sink
+from penstock.sinks.postgres_changes import Applier
+from penstock.sinks.postgres_imports import Imports
+from penstock.sinks.postgres_records import create_records, has_records
+from penstock.sinks.postgres_session import Session
+from penstock.sinks.postgres_shapes import RelationShapes
+from penstock.sinks.postgres_staging import StagedChanges, stage_changes
+from penstock.sinks.postgres_tables import Tables
+
+_NET_BYTES = 256 << 20  # of one table's changes, reduced to one row per key at once
+
+
+class PostgresSettings(SinkSettings):
+    type: Literal["postgres"] = "postgres"
+    url: SecretStr
+    tables_schema: Literal["create", "existing"] = Field(
+        default="create",
+        alias="schema",
+        description="create: missing schemas and tables are made, and altered to fit. existing: they are yours.",
+    )
+
+
+class PostgresSink(Sink[PostgresSettings]):
+    """Mirrors ``schema.table`` under the same names, and keeps its position beside the data.
+
+    Parallelism: executors decode, reduce to one row per key, and write the text that COPY reads; of an import, they COPY.
+    Guarantee: exactly-once. A batch's changes of all tables and the position are one transaction of the target: a reader
+    never sees half a transaction of the source. An imported table appears in one step, and replaces the one before in the
+    same.
+    """
+
+    Settings: ClassVar[type[PostgresSettings]] = PostgresSettings
+    guarantee: ClassVar[str] = "exactly-once"
+    keeps_position: ClassVar[bool] = True
+    swaps_tables: ClassVar[bool] = True
+    imports_beside: ClassVar[bool] = True
+
+    def __init__(self, settings: PostgresSettings) -> None:
+        super().__init__(settings)
+        self._session = Session(settings.url.get_secret_value(), settings.name)
+        self._begin_afresh()
+
+    def _begin_afresh(self) -> None:
+        self._tables = Tables(self.settings.name, self.settings.tables_schema, RelationShapes())
+        self._held: LSN | None = None  # up to where the target held everything when we last looked
+        self._appliers: dict[int, tuple[Connection, Applier]] = {}  # by thread
+
+    def __getstate__(self) -> dict[str, Any]:
+        left_here = ("_tables", "_held", "_appliers")
+        return {name: value for name, value in self.__dict__.items() if name not in left_here}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin_afresh()
+
+    def close(self) -> None:
+        self._appliers.clear()
+        self._session.close()
+
+    def check(self) -> None:
+        with self._session.opened() as connection:
+            if not has_records(connection):
+                self._refuse_without_rights(connection)
+
+    def prepare(self) -> LSN | None:
+        self._tables.forget()
+        with self._session.opened() as connection:
+            if not has_records(connection):
+                self._refuse_without_rights(connection)
+            create_records(connection)
+            row = connection.execute(
+                "SELECT lsn::text, source FROM penstock.progress WHERE sink = %s", [self.settings.name]
+            ).fetchone()
+        if row is not None:
+            self.refuse_other_origin(row[1])
+        self._held = LSN.parse(row[0]) if row is not None else None
+        return self._held
+
+    def imported(self) -> Imported:
+        with self._session.opened() as connection:
+            return self._imports().recorded(connection)
+
+    def write(self, batch: Batch, changes: Iterator[ChangeBatch]) -> list[StagedChanges]:
+        part = batch.part
+        if part is not None and _goes_straight_in(part) and self._written(part, changes):
+            return []
+        may_exist = part is not None and (part.phase == "changes" or part.replaces)
+        return [
+            stage_changes(batch, net(some, may_exist=may_exist))
+            for some in _joined(change for change in changes if len(change) and change.relation.oid != MESSAGES.oid)
+        ]
+
+    def _written(self, part: ImportPart, changes: Iterator[ChangeBatch]) -> bool:
+        try:
+            with self._session.opened() as connection:
+                return self._imports().write_rows(connection, part, changes)
+        finally:
+            self._session.close()
+
+    def commit(self, batch: Batch, receipts: Sequence[list[StagedChanges]]) -> None:
+        """One transaction of the target:
+
+        0. The position is read and locked. One that is lower than before was restored meanwhile: ``prepare`` looks anew.
+           A batch at or below it was committed by somebody who died, or lost the connection, before hearing so: whatever
+           became of that commit, it is over once we have the lock.
+        1. Tables are created or altered to fit, and the changes of all tables applied.
+        2. The position is recorded, and all of it committed. Killed before, Postgres rolls everything back.
+
+        A part of an import has a record of its own (``postgres_imports.py``), and the position stays. It may be committed
+        beside a batch: the one writes to a table that the other does not know.
+        """
+        staged = [changes for receipt in receipts for changes in receipt]
+        if batch.part is not None:
+            self._commit_part(batch.part, staged)
+            return
+        with self._session.transaction() as connection:
+            position = self._locked_position(connection)
+            self._refuse_set_back(position)
+            if position is not None and batch.end <= position:
+                return
+            self._applier(connection).apply(staged, self._tables.target)
+            connection.execute(
+                "INSERT INTO penstock.progress VALUES (%s, %s, clock_timestamp(), %s) ON CONFLICT (sink) DO UPDATE "
+                "SET lsn = excluded.lsn, committed_at = excluded.committed_at, source = excluded.source",
+                [self.settings.name, str(batch.end), self.origin],
+            )
+        self._held = batch.end
+
+    def _commit_part(self, part: ImportPart, staged: Sequence[StagedChanges]) -> None:
+        imports = self._imports()
+        with self._session.opened() as connection:
+            imports.prepare(connection, part)
+        with self._session.transaction() as connection:
+            imports.commit(connection, part, staged, self._applier(connection))
+
+    def _applier(self, connection: Connection) -> Applier:
+        """Its temporary tables live as long as the connection."""
+        known = self._appliers.get(threading.get_ident())
+        if known is None or known[0] is not connection:
+            known = self._appliers[threading.get_ident()] = connection, Applier(connection)
+        return known[1]
+
+    def _imports(self) -> Imports:
+        return Imports(self.settings.name, self.origin, self.subscription, self._tables)
+
+    def _locked_position(self, connection: Connection) -> LSN | None:
+        row = connection.execute(
+            "SELECT lsn::text FROM penstock.progress WHERE sink = %s FOR UPDATE", [self.settings.name]
+        ).fetchone()
+        return LSN.parse(row[0]) if row is not None else None
+
+    def _refuse_set_back(self, position: LSN | None) -> None:
+        held = self._held
+        if held is not None and (position is None or position < held):
+            raise SinkUnavailable(
+                f"The target of sink {self.settings.name} held changes up to {held} and now holds them up to "
+                f"{position or 'none at all'}: it was set back while we were running.",
+                "Delivery looks for what it lacks in the change log.",
+            )
+
+    def _refuse_without_rights(self, connection: Connection) -> None:
+        row = connection.execute(
+            "SELECT current_user::text, current_database()::text, "
+            "has_database_privilege(current_database(), 'CREATE') OR to_regnamespace('penstock') IS NOT NULL"
+        ).fetchone()
+        assert row is not None
+        user, database, may_create = row
+        if not may_create:
+            statement = sql.SQL("GRANT CREATE ON DATABASE {} TO {}").format(
+                sql.Identifier(database), sql.Identifier(user)
+            )
+            raise SinkRefused(
+                f'Sink {self.settings.name}: role "{user}" may not create schema penstock in the target, which keeps the '
+                "position.",
+                f"Run there as its owner: {statement.as_string(connection)}.",
+            )
+
+
+def _goes_straight_in(part: ImportPart) -> bool:
+    """Rows of a table with a key. What a table without one has seen is told by the receipt, not by who comes first."""
+    return part.phase == "rows" and not part.replaces and bool(part.relation.key)
+
+
+def _joined(changes: Iterator[ChangeBatch]) -> Iterator[ChangeBatch]:
+    """Changes of one definition that come one after the other, together: so that each key is written once."""
+    for _, some in groupby(changes, key=lambda change: change.relation):
+        held: list[ChangeBatch] = []
+        size = 0
+        for change in some:
+            if held and size + change.nbytes > _NET_BYTES:
+                yield concat(held)
+                held, size = [], 0
+            held.append(change)
+            size += change.nbytes
+        yield concat(held)

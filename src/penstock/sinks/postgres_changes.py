@@ -1,0 +1,311 @@
+"""Staged changes, applied to the tables of a Postgres target, inside the caller's transaction.
+
+Rows reach the server by COPY: new ones go straight into their table; all others into a temporary table of the same types,
+which one statement then applies. For each part of a table's changes, in order:
+
+1. Values that Postgres did not send again (unchanged TOAST) are taken from the target as it is before anything goes.
+2. Rows that go are deleted, and of those that change a value which is unique by something else than the key, the old
+   versions: two rows may have swapped such values.
+3. The other rows that change are updated; what is not there is inserted.
+
+Where several parts concern one table with such values, step 2 is done for all of them before: a value may pass from a row of
+one part to a row of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from psycopg import sql
+
+from penstock.changes import Relation
+from penstock.errors import SinkRefused
+from penstock.postgres.connection import Connection
+from penstock.sinks.copy_text import pieces
+from penstock.sinks.postgres_staging import Lines, StagedChanges
+from penstock.sinks.postgres_target import Target
+
+TargetOf = Callable[[Connection, Relation], Target]
+
+
+class Applier:
+    """Applies changes through one connection. Its temporary tables stay, empty, for the next batch."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._temporary: dict[tuple[object, ...], sql.Identifier] = {}
+
+    def apply(self, staged: Sequence[StagedChanges], target_of: TargetOf, *, where_known: bool = False) -> None:
+        """All changes of a batch. ``where_known``: those of an import, whose rows were read at different times."""
+        for changes in _by_table(staged):
+            self._apply_table(changes, target_of, where_known)
+
+    def _apply_table(self, changes: list[StagedChanges], target_of: TargetOf, where_known: bool) -> None:
+        truncated_at = max((change.truncated_at for change in changes if change.truncated_at), default=None)
+        if truncated_at is not None:
+            # What lies wholly before the TRUNCATE is void; where it lies within, net() has left out what was before it.
+            changes = [change for change in changes if change.last_at >= truncated_at]
+            self._empty(target_of(self._connection, changes[0].relation))
+        for relation, some in groupby(changes, key=lambda change: change.relation):
+            target = target_of(self._connection, relation)
+            parts = [_TableChanges(self, target, change, where_known) for change in some]
+            if len(parts) > 1 and target.unique_besides(relation.key) and not any(part.keeps for part in parts):
+                for part in parts:
+                    part.clear()
+            for part in parts:
+                part.fill()
+                part.delete()
+                part.write()
+
+    def _empty(self, target: Target) -> None:
+        """TRUNCATE would also empty, or be refused because of, tables that refer to this one."""
+        verb = sql.SQL("DELETE FROM {}") if target.referenced else sql.SQL("TRUNCATE {}")
+        self._connection.execute(verb.format(target.name))
+
+    def copy(self, into: sql.Identifier, columns: Sequence[sql.Identifier], lines: Lines) -> None:
+        statement = sql.SQL("COPY {} ({}) FROM STDIN").format(into, sql.SQL(", ").join(columns))
+        with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
+            for array in lines.open():
+                for piece in pieces(array):
+                    copy.write(piece)
+
+    def execute(self, statement: sql.Composed) -> int:
+        return self._connection.execute(statement).rowcount
+
+    def query(self, statement: sql.Composed) -> tuple[object, ...] | None:
+        return self._connection.execute(statement).fetchone()
+
+    def temporary(self, target: Target, kind: str, columns: Sequence[tuple[str, str]]) -> sql.Identifier:
+        """A table of this session with these columns: their names, and what they are in the target (or ``bool``)."""
+        key = (target.oid, kind, target.columns, tuple(columns))
+        known = self._temporary.get(key)
+        if known is None:
+            name = f"penstock_{len(self._temporary)}"
+            values = sql.SQL(", ").join(
+                sql.SQL("false AS {}").format(sql.Identifier(alias))
+                if not of
+                else sql.SQL("{} AS {}").format(sql.Identifier(of), sql.Identifier(alias))
+                for alias, of in columns
+            )
+            self._connection.execute(
+                sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DELETE ROWS AS SELECT {} FROM {} WITH NO DATA").format(
+                    sql.Identifier(name), values, target.name
+                )
+            )
+            known = self._temporary[key] = sql.Identifier("pg_temp", name)
+        return known
+
+
+@dataclass
+class _TableChanges:
+    """Changes of one table, and where they are on the server."""
+
+    applier: Applier
+    target: Target
+    change: StagedChanges
+    where_known: bool
+
+    def __post_init__(self) -> None:
+        self._updates: sql.Identifier | None = None
+        self._count = 0
+
+    @property
+    def keeps(self) -> bool:
+        return self.change.partly_kept is not None
+
+    def fill(self) -> None:
+        """Step 1."""
+        if self.change.partly_kept:
+            self._fill_kept(self.change.partly_kept)
+
+    @property
+    def _relation(self) -> Relation:
+        return self.change.relation
+
+    def _c(self, indexes: Iterable[int], prefix: str = "c") -> list[tuple[str, str]]:
+        return [(f"{prefix}{index}", self._relation.columns[index].name) for index in indexes]
+
+    @property
+    def _all(self) -> list[tuple[str, str]]:
+        return self._c(range(len(self._relation.columns)))
+
+    def _staged(self, kind: str, columns: list[tuple[str, str]], lines: Lines) -> sql.Identifier:
+        table = self.applier.temporary(self.target, kind, columns)
+        self.applier.copy(table, [sql.Identifier(alias) for alias, _ in columns], lines)
+        return table
+
+    def _same(self, prefix: str = "c") -> sql.Composed:
+        return sql.SQL(" AND ").join(
+            sql.SQL("t.{} = s.{}").format(sql.Identifier(name), sql.Identifier(alias))
+            for alias, name in self._c(self._relation.key_indexes, prefix)
+        )
+
+    def _stage_updates(self) -> sql.Identifier:
+        """For the rows that change."""
+        if self._updates is None:
+            self._updates = self.applier.temporary(self.target, "updates", self._all)
+        return self._updates
+
+    def _fill_kept(self, lines: Lines) -> None:
+        key, kept = self._relation.key_indexes, self.change.kept
+        columns = [*self._all, *self._c(key, "k"), *((f"u{index}", "") for index in kept)]
+        partly = self._staged("partly", columns, lines)
+        updates = self._stage_updates()
+        if not self.where_known:
+            self._refuse_missing(partly)
+        values = sql.SQL(", ").join(
+            sql.SQL("CASE WHEN s.{} THEN t.{} ELSE s.{} END").format(
+                sql.Identifier(f"u{index}"), sql.Identifier(column.name), sql.Identifier(f"c{index}")
+            )
+            if index in kept
+            else sql.SQL("s.{}").format(sql.Identifier(f"c{index}"))
+            for index, column in enumerate(self._relation.columns)
+        )
+        names = sql.SQL(", ").join(sql.Identifier(alias) for alias, _ in self._all)
+        # During an import the row may have been read under the key that it has now; see sinks/contract.py.
+        looks = sql.SQL("({}) OR ({})").format(self._same("k"), self._same()) if self.where_known else self._same("k")
+        own = sql.SQL(", ").join(sql.SQL("s.{}").format(sql.Identifier(f"c{index}")) for index in key)
+        self._count += self.applier.execute(
+            sql.SQL(
+                "INSERT INTO {updates} ({names}) SELECT DISTINCT ON ({own}) {values} FROM {partly} s JOIN {target} t "
+                "ON {looks} ORDER BY {own}, ({under_kept}) DESC"
+            ).format(
+                updates=updates, names=names, own=own, values=values, partly=partly, target=self.target.name,
+                looks=looks, under_kept=self._same("k"),
+            )
+        )  # fmt: skip
+        self.applier.execute(sql.SQL("DELETE FROM {}").format(partly))
+
+    def _refuse_missing(self, partly: sql.Identifier) -> None:
+        key = self._relation.key_indexes
+        shown = sql.SQL(", ").join(sql.SQL("s.{}::text").format(sql.Identifier(f"k{index}")) for index in key)
+        missing = self.applier.query(
+            sql.SQL("SELECT {} FROM {} s WHERE NOT EXISTS (SELECT FROM {} t WHERE {}) LIMIT 1").format(
+                shown, partly, self.target.name, self._same("k")
+            )
+        )
+        if missing:
+            raise _missing_row(self._relation, missing, self.change.kept)
+
+    def delete(self) -> None:
+        """Step 2."""
+        relation, target = self._relation, self.target
+        if self.change.deletes:
+            gone = self._staged("deletes", self._c(relation.key_indexes), self.change.deletes)
+            self.applier.execute(
+                sql.SQL("DELETE FROM {} t USING {} s WHERE {}").format(target.name, gone, self._same())
+            )
+            self.applier.execute(sql.SQL("DELETE FROM {}").format(gone))
+        if self.change.removed:
+            self._remove_equal_rows(self.change.removed)
+        if self.change.updates:
+            self._staged("updates", self._all, self.change.updates)
+            self._count += self.change.updates.count
+            self._stage_updates()
+        unique = set(target.unique_besides(relation.key))
+        if self._updates is not None and unique:
+            changed = sql.SQL(" OR ").join(
+                sql.SQL("t.{}::text IS DISTINCT FROM s.{}::text").format(sql.Identifier(name), sql.Identifier(alias))
+                for alias, name in self._all
+                if name in unique
+            )
+            if changed.as_string():
+                self.applier.execute(
+                    sql.SQL("DELETE FROM {} t USING {} s WHERE {} AND ({})").format(
+                        target.name, self._updates, self._same(), changed
+                    )
+                )
+
+    def clear(self) -> None:
+        """Step 2, ahead of the others' steps."""
+        self.delete()
+        if self._updates is not None:
+            self.applier.execute(sql.SQL("DELETE FROM {}").format(self._updates))
+        self._updates, self._count = None, 0
+
+    def write(self) -> None:
+        """Step 3."""
+        if self._updates is not None:
+            self._update(self._updates)
+            self.applier.execute(sql.SQL("DELETE FROM {}").format(self._updates))
+        if self.change.inserts:
+            self._insert(self.change.inserts)
+
+    def _update(self, updates: sql.Identifier) -> None:
+        key = self._relation.key_indexes
+        writable = self.target.writable(self._relation)
+        values = sql.SQL(", ").join(
+            sql.SQL("{} = s.{}").format(sql.Identifier(self._relation.columns[index].name), sql.Identifier(f"c{index}"))
+            for index in writable
+            if index not in key
+        )
+        found = 0
+        if values.as_string():
+            found = self.applier.execute(
+                sql.SQL("UPDATE {} t SET {} FROM {} s WHERE {}").format(self.target.name, values, updates, self._same())
+            )
+        if found < self._count:
+            self._insert_from(updates, writable, missing_only=True)
+
+    def _insert(self, lines: Lines) -> None:
+        relation, target = self._relation, self.target
+        writable = target.writable(relation)
+        if len(writable) == len(relation.columns):
+            self.applier.copy(target.name, [sql.Identifier(column.name) for column in relation.columns], lines)
+            return
+        inserts = self._staged("inserts", self._all, lines)
+        self._insert_from(inserts, writable, missing_only=False)
+        self.applier.execute(sql.SQL("DELETE FROM {}").format(inserts))
+
+    def _insert_from(self, staged: sql.Identifier, writable: Sequence[int], missing_only: bool) -> None:
+        names = sql.SQL(", ").join(sql.Identifier(self._relation.columns[index].name) for index in writable)
+        values = sql.SQL(", ").join(sql.SQL("s.{}").format(sql.Identifier(f"c{index}")) for index in writable)
+        missing = sql.SQL(" WHERE NOT EXISTS (SELECT FROM {} t WHERE {})").format(self.target.name, self._same())
+        self.applier.execute(
+            sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {} s{}").format(
+                self.target.name, names, values, staged, missing if missing_only else sql.SQL("")
+            )
+        )
+
+    def _remove_equal_rows(self, lines: Lines) -> None:
+        """Of n equal rows to remove, n equal rows of the target go, no matter which. Equal is what has the same text: not
+        every type can say whether two values are equal, and 1.0 is not 1.00."""
+        removed = self._staged("removed", self._all, lines)
+        staged = sql.SQL(", ").join(sql.SQL("s.{}").format(sql.Identifier(alias)) for alias, _ in self._all)
+        there = sql.SQL(", ").join(sql.SQL("t.{}").format(sql.Identifier(name)) for _, name in self._all)
+        self.applier.execute(
+            sql.SQL(
+                """
+                DELETE FROM {target} WHERE ctid = ANY (ARRAY(
+                    SELECT place FROM (
+                        SELECT t.ctid AS place, s.copies, row_number() OVER (PARTITION BY s.row) AS copy
+                        FROM (SELECT row({staged})::text AS row, count(*) AS copies FROM {removed} s GROUP BY 1) s
+                        JOIN {target} t ON row({there})::text = s.row
+                    ) found WHERE copy <= copies
+                ))
+                """
+            ).format(target=self.target.name, staged=staged, removed=removed, there=there)
+        )
+        self.applier.execute(sql.SQL("DELETE FROM {}").format(removed))
+
+
+def _by_table(staged: Sequence[StagedChanges]) -> list[list[StagedChanges]]:
+    """The changes of each table, in order. Rows of a table without columns say nothing."""
+    by_table: dict[int, list[StagedChanges]] = {}
+    for change in staged:
+        if change.relation.columns:
+            by_table.setdefault(change.relation.oid, []).append(change)
+    return sorted(by_table.values(), key=lambda changes: max(change.last_at for change in changes))
+
+
+def _missing_row(relation: Relation, key: Sequence[object], kept: Sequence[int]) -> SinkRefused:
+    row = ", ".join(f"{name} = {value}" for name, value in zip(relation.key, key, strict=True))
+    columns = ", ".join(relation.columns[index].name for index in kept)
+    return SinkRefused(
+        f"An update of {relation.qualified_name} where {row} keeps a value of {columns} that Postgres did not send again "
+        "(unchanged TOAST), and the target has no such row to keep it from.",
+        "The row is older than the subscription, or was removed from the target. Resync the table, or write the column anew "
+        "in the source (for text: set it to itself || '').",
+    )

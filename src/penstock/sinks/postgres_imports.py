@@ -1,0 +1,287 @@
+"""Imports into a Postgres target: each fills a table of its own, a shadow, which then takes the target's place in one step.
+
+The shadow is called ``<table>__import_<job>`` and stands beside the target. Executors COPY what they read straight into it,
+in one transaction with the part's record: so every part is in there once, whoever dies when. Keys and indexes are made when
+all rows are there and before the changes are replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from psycopg import sql
+
+from penstock.changelog.admission import Ready
+from penstock.changes import ChangeBatch, Relation
+from penstock.errors import SinkUnavailable
+from penstock.lsn import LSN
+from penstock.postgres.connection import Connection
+from penstock.sinks.contract import Imported, ImportPart, UnderWay
+from penstock.sinks.copy_text import copy_lines, pieces
+from penstock.sinks.postgres_changes import Applier
+from penstock.sinks.postgres_staging import StagedChanges
+from penstock.sinks.postgres_tables import Tables
+from penstock.sinks.postgres_target import Target, find
+
+_NAME_BYTES = 63
+
+
+@dataclass(frozen=True)
+class _Filling:
+    """An import under way. ``shadow``: None as long as the source's table has no columns."""
+
+    job: int
+    oid: int
+    source: tuple[str, str]  # as the table was called in the latest of its changes
+    shadow: tuple[str, str] | None
+    indexed: bool
+    replayed: LSN | None
+
+
+class Imports:
+    """The imports of one sink. Records of another subscription mean nothing."""
+
+    def __init__(self, sink: str, source: str, subscription: str, tables: Tables) -> None:
+        self._sink, self._source, self._subscription, self._tables = sink, source, subscription, tables
+
+    def recorded(self, connection: Connection) -> Imported:
+        """Under the subscription that they were made under; there is never more than one."""
+        ready = connection.execute(
+            "SELECT subscription, oid, job, lsn::text FROM penstock.imports WHERE sink = %s", [self._sink]
+        ).fetchall()
+        under_way = connection.execute(
+            "SELECT subscription, job, replayed::text FROM penstock.imports_under_way WHERE sink = %s", [self._sink]
+        ).fetchall()
+        parts: dict[int, set[int]] = {job: set() for _, job, _ in under_way}
+        query = "SELECT job, number FROM penstock.import_parts WHERE sink = %s"
+        for job, number in connection.execute(query, [self._sink]):
+            parts.setdefault(job, set()).add(number)
+        return Imported(
+            next((row[0] for row in [*ready, *under_way]), ""),
+            {oid: Ready(job, LSN.parse(lsn)) for _, oid, job, lsn in ready},
+            {job: UnderWay(frozenset(parts[job]), _lsn(replayed)) for _, job, replayed in under_way},
+        )
+
+    def prepare(self, connection: Connection, part: ImportPart) -> None:
+        """What takes long and can be done again, in transactions of its own: keys and indexes, before the first change."""
+        if part.phase not in ("changes", "end"):
+            return
+        filling = self._filling(connection, part.job)
+        if filling is None or filling.indexed or filling.shadow is None:
+            return
+        target = find(connection, *filling.shadow)
+        if target is None:
+            return
+        with connection.transaction():
+            self._remove_doubles(connection, part.relation, target)
+            self._tables.index(connection, part.relation, *filling.shadow)
+            connection.execute(
+                "UPDATE penstock.imports_under_way SET indexed = true WHERE sink = %s AND job = %s",
+                [self._sink, part.job],
+            )
+        connection.execute(sql.SQL("ANALYZE {}").format(target.name))
+
+    def _remove_doubles(self, connection: Connection, relation: Relation, target: Target) -> None:
+        """A row that moved while the table was read may have been read twice. One stays: changes yet to come tell the rest."""
+        if not relation.key:
+            return
+        key = sql.SQL(", ").join(map(sql.Identifier, relation.key))
+        connection.execute(
+            sql.SQL(
+                "DELETE FROM {target} WHERE ctid = ANY (ARRAY(SELECT place FROM (SELECT ctid AS place, "
+                "row_number() OVER (PARTITION BY {key} ORDER BY ctid DESC) AS copy FROM {target} WHERE ({key}) IN "
+                "(SELECT {key} FROM {target} GROUP BY {key} HAVING count(*) > 1)) found WHERE copy > 1))"
+            ).format(target=target.name, key=key)
+        )
+
+    def commit(
+        self, connection: Connection, part: ImportPart, staged: Sequence[StagedChanges], applier: Applier
+    ) -> None:
+        """Each part once, however often it comes; the record of it is in the same transaction as what it does:
+
+        0. An import that is complete, or was followed by a newer one that is, has nothing left to do.
+        1. ``begin`` makes the shadow, and removes those of earlier imports of the table that did not come to an end.
+        2. ``rows`` are in the shadow if an executor put them there; otherwise they, and ``changes``, go there now.
+        3. ``end`` puts the shadow in the target's place, and the table is ready.
+        """
+        if self._is_ready(connection, part):
+            return
+        filling = self._filling(connection, part.job)
+        if part.phase == "begin":
+            if filling is None:
+                self._begin(connection, part)
+            return
+        if filling is None:
+            raise SinkUnavailable(
+                f"The target has no record of import {part.job} of {part.relation.qualified_name}, which has begun: it was "
+                "replaced while we were running.",
+                "Delivery looks anew which imports the target holds.",
+            )
+        if part.phase == "rows":
+            if not self._holds(connection, part):
+                self._record(connection, self._applied(connection, filling, staged, applier, filling.source))
+                _hold(connection, self._sink, part)
+        elif part.phase == "changes":
+            assert part.upto is not None
+            if filling.replayed is None or part.upto > filling.replayed:
+                filling = self._applied(connection, filling, staged, applier, None)
+                self._record(connection, replace(filling, replayed=part.upto))
+        else:
+            self._end(connection, part, filling)
+
+    def write_rows(self, connection: Connection, part: ImportPart, changes: Iterator[ChangeBatch]) -> bool:
+        """Executor: puts rows into the shadow, and the part's record with them. False: it is not there yet.
+
+        Several may do so at once, and the same part may come twice at once: the second waits for the first one's record.
+        """
+        with connection.transaction():
+            filling = self._filling(connection, part.job)
+            if filling is None or filling.shadow is None or filling.replayed is not None:
+                return False
+            if not _hold(connection, self._sink, part):
+                for _ in changes:
+                    pass
+                return True
+            target = find(connection, *filling.shadow)
+            if target is None:
+                return False
+            _copy(connection, target, part.relation, changes)
+        return True
+
+    def _begin(self, connection: Connection, part: ImportPart) -> None:
+        self._remove_leftovers(connection, part.relation.oid)
+        relation = part.relation
+        shadow = None
+        if relation.columns:
+            target = self._tables.shadow(connection, relation, _shadow_name(relation.table, part.job))
+            shadow = target.schema, target.table
+        self._record(
+            connection,
+            _Filling(part.job, relation.oid, (relation.schema, relation.table), shadow, False, None),
+        )
+
+    def _end(self, connection: Connection, part: ImportPart, filling: _Filling) -> None:
+        assert part.upto is not None
+        if filling.shadow is not None:
+            shadow = find(connection, *filling.shadow)
+            if shadow is None:
+                raise SinkUnavailable(f"The table that import {part.job} has filled is gone from the target.")
+            self._tables.swap_in(connection, part.relation, filling.source, shadow)
+        self._forget(connection, part.job)
+        connection.execute(
+            "INSERT INTO penstock.imports VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (sink, oid) DO UPDATE SET "
+            "source = excluded.source, subscription = excluded.subscription, job = excluded.job, lsn = excluded.lsn",
+            [self._sink, self._source, self._subscription, filling.oid, part.job, str(part.upto)],
+        )
+
+    def _applied(
+        self,
+        connection: Connection,
+        filling: _Filling,
+        staged: Sequence[StagedChanges],
+        applier: Applier,
+        source: tuple[str, str] | None,
+    ) -> _Filling:
+        """The import after these; the source's table may have been altered or renamed in between."""
+        latest = source or filling.source
+        shadow = filling.shadow
+
+        def target_of(connection: Connection, relation: Relation) -> Target:
+            nonlocal latest, shadow
+            target = find(connection, *shadow) if shadow else None
+            if target is None:
+                target = self._tables.shadow(connection, relation, _shadow_name(relation.table, filling.job))
+                shadow = target.schema, target.table
+            if source is None:
+                latest = relation.schema, relation.table
+            return self._tables.fitted(connection, relation, target)
+
+        applier.apply(staged, target_of, where_known=True)
+        return replace(filling, source=latest, shadow=shadow)
+
+    def _is_ready(self, connection: Connection, part: ImportPart) -> bool:
+        row = connection.execute(
+            "SELECT job FROM penstock.imports WHERE sink = %s AND oid = %s AND subscription = %s",
+            [self._sink, part.relation.oid, self._subscription],
+        ).fetchone()
+        return row is not None and row[0] >= part.job
+
+    def _holds(self, connection: Connection, part: ImportPart) -> bool:
+        row = connection.execute(
+            "SELECT FROM penstock.import_parts WHERE sink = %s AND job = %s AND number = %s",
+            [self._sink, part.job, part.number],
+        ).fetchone()
+        return row is not None
+
+    def _filling(self, connection: Connection, job: int) -> _Filling | None:
+        row = connection.execute(
+            "SELECT oid, source_schema, source_table, target_schema, target_table, indexed, replayed::text "
+            "FROM penstock.imports_under_way WHERE sink = %s AND job = %s AND subscription = %s",
+            [self._sink, job, self._subscription],
+        ).fetchone()
+        if row is None:
+            return None
+        oid, schema, table, target_schema, target_table, indexed, replayed = row
+        shadow = (target_schema, target_table) if target_table is not None else None
+        return _Filling(job, oid, (schema, table), shadow, indexed, _lsn(replayed))
+
+    def _record(self, connection: Connection, filling: _Filling) -> None:
+        connection.execute(
+            "INSERT INTO penstock.imports_under_way VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) "
+            "ON CONFLICT (sink, job) DO UPDATE SET source_schema = excluded.source_schema, "
+            "source_table = excluded.source_table, target_schema = excluded.target_schema, "
+            "target_table = excluded.target_table, replayed = excluded.replayed",
+            [
+                self._sink, filling.job, self._source, self._subscription, filling.oid, *filling.source,
+                *(filling.shadow or (None, None)), filling.indexed,
+                str(filling.replayed) if filling.replayed is not None else None,
+            ],
+        )  # fmt: skip
+
+    def _remove_leftovers(self, connection: Connection, oid: int) -> None:
+        """What another subscription recorded, and what imports of this table left that did not come to an end."""
+        connection.execute(
+            "DELETE FROM penstock.imports WHERE sink = %s AND subscription <> %s", [self._sink, self._subscription]
+        )
+        left = connection.execute(
+            "SELECT job, target_schema, target_table FROM penstock.imports_under_way "
+            "WHERE sink = %s AND (oid = %s OR subscription <> %s)",
+            [self._sink, oid, self._subscription],
+        ).fetchall()
+        for job, schema, table in left:
+            if table is not None:
+                connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(schema, table)))
+            self._forget(connection, job)
+
+    def _forget(self, connection: Connection, job: int) -> None:
+        for table in ("imports_under_way", "import_parts"):
+            statement = sql.SQL("DELETE FROM {} WHERE sink = %s AND job = %s")
+            connection.execute(statement.format(sql.Identifier("penstock", table)), [self._sink, job])
+
+
+def _hold(connection: Connection, sink: str, part: ImportPart) -> bool:
+    """Records the part. False: somebody else has."""
+    found = connection.execute(
+        "INSERT INTO penstock.import_parts VALUES (%s, %s, %s) ON CONFLICT DO NOTHING", [sink, part.job, part.number]
+    )
+    return found.rowcount > 0
+
+
+def _copy(connection: Connection, target: Target, relation: Relation, changes: Iterator[ChangeBatch]) -> None:
+    writable = target.writable(relation)
+    names = sql.SQL(", ").join(sql.Identifier(relation.columns[index].name) for index in writable)
+    statement = sql.SQL("COPY {} ({}) FROM STDIN").format(target.name, names)
+    with connection.cursor() as cursor, cursor.copy(statement) as copy:
+        for batch in changes:
+            for piece in pieces(copy_lines([batch.new[index] for index in writable])):
+                copy.write(piece)
+
+
+def _shadow_name(table: str, job: int) -> str:
+    suffix = f"__import_{job}"
+    return table.encode()[: _NAME_BYTES - len(suffix)].decode(errors="ignore") + suffix
+
+
+def _lsn(text: str | None) -> LSN | None:
+    return LSN.parse(text) if text is not None else None

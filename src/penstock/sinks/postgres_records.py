@@ -1,0 +1,49 @@
+"""What Penstock keeps about itself in the target of a Postgres sink: the tables of schema ``penstock``."""
+
+from __future__ import annotations
+
+from penstock.postgres.connection import Connection
+
+_TABLES = {
+    # Up to where the target holds all changes.
+    "progress": "sink text PRIMARY KEY, lsn pg_lsn NOT NULL, committed_at timestamptz NOT NULL, source text NOT NULL",
+    # Which source table is which target table.
+    "tables": """sink text, oid bigint, source_schema text NOT NULL, source_table text NOT NULL,
+        target_schema text NOT NULL, target_table text NOT NULL, PRIMARY KEY (sink, oid),
+        UNIQUE (sink, target_schema, target_table)""",
+    # Tables whose import is complete, and up to where that brought them.
+    "imports": """sink text, source text NOT NULL, subscription text NOT NULL, oid bigint, job bigint NOT NULL,
+        lsn pg_lsn NOT NULL, PRIMARY KEY (sink, oid)""",
+    # Imports under way, each with the table that it fills, and the numbers of the parts which that table holds.
+    "imports_under_way": """sink text, job bigint, source text NOT NULL, subscription text NOT NULL, oid bigint NOT NULL,
+        source_schema text NOT NULL, source_table text NOT NULL, target_schema text, target_table text,
+        indexed bool NOT NULL DEFAULT false, replayed pg_lsn, PRIMARY KEY (sink, job)""",
+    "import_parts": "sink text, job bigint, number bigint, PRIMARY KEY (sink, job, number)",
+}
+
+
+def create_records(connection: Connection) -> None:
+    """Looks first: to create what is there needs a right that whoever fills it may lack."""
+    if _missing(connection):
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(hashtext('penstock.progress'))")
+            if "" in _missing(connection):
+                connection.execute("CREATE SCHEMA penstock")
+            for name in _missing(connection):
+                connection.execute(f"CREATE TABLE penstock.{name} ({_TABLES[name]})".encode())
+
+
+def has_records(connection: Connection) -> bool:
+    return not _missing(connection)
+
+
+def _missing(connection: Connection) -> list[str]:
+    """Of schema (the empty name) and tables."""
+    found = {
+        name
+        for (name,) in connection.execute(
+            "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace('penstock') "
+            "UNION ALL SELECT '' FROM pg_namespace WHERE nspname = 'penstock'"
+        )
+    }
+    return [name for name in ("", *_TABLES) if name not in found]

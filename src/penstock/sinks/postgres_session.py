@@ -1,0 +1,138 @@
+"""Sessions on the target of a Postgres sink, and what its errors mean for the delivery."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+
+from penstock.errors import PenstockError, SinkError, SinkRefused, SinkUnavailable, SourceError
+from penstock.postgres.connection import Connection, connect, redacted
+
+# Text that the source wrote is read the way it was written, whatever the target's database or role is configured to.
+_SETTINGS = """
+    SET xmlbinary = 'base64'; SET lc_monetary = 'C'; SET idle_session_timeout = 0;
+    SET idle_in_transaction_session_timeout = 0; SET lock_timeout = '30s'; SET check_function_bodies = off
+"""
+
+# By SQLSTATE, or by its first two letters. What is not here is refused: trying again would not help.
+_PASSING = {
+    "08": "",
+    "40": "Another session on the target is in the way; delivery tries again by itself.",
+    "53": "",
+    "53100": "Make room on the target's disk; delivery goes on by itself.",
+    "55P03": "Another session holds a lock on a table of the target (see pg_locks there); delivery goes on when it ends.",
+    "55006": "",
+    "57": "",
+    "58": "",
+}
+
+
+class Session:
+    """A connection to the target that is made when it is needed, and made anew after it broke. Each thread has its own."""
+
+    def __init__(self, url: str, sink: str) -> None:
+        self._url, self._sink = url, sink
+        self._of_thread = threading.local()
+        self._all: list[Connection] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"url": self._url, "sink": self._sink}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["url"], state["sink"])  # type: ignore[misc]
+
+    @contextmanager
+    def opened(self) -> Iterator[Connection]:
+        """Psycopg's errors leave it as errors of the sink, and the connection with them: it may be half way through."""
+        connection = self._connection()
+        try:
+            yield connection
+        except psycopg.Error as error:
+            connection.close()
+            raise sink_error(error, self._sink, redacted(self._url)) from error
+        except BaseException:
+            connection.close()  # temporary tables that were made in a transaction go when it is rolled back
+            raise
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """All of it is durable on the target once this is left without an error."""
+        with self.opened() as connection, connection.transaction():
+            yield connection
+
+    def close(self) -> None:
+        while self._all:
+            self._all.pop().close()
+
+    @property
+    def may_replicate(self) -> bool:
+        """Triggers and foreign keys of the target are off in this thread's session."""
+        return bool(getattr(self._of_thread, "may_replicate", False))
+
+    def _connection(self) -> Connection:
+        known: Connection | None = getattr(self._of_thread, "connection", None)
+        if known is not None and not known.closed and not known.broken:
+            return known
+        if known in self._all:
+            self._all.remove(known)
+        try:
+            connection = connect(self._url, application_name=f"penstock {self._sink}")
+        except SourceError as error:  # the words fit, the kind does not: it is the target that we cannot reach
+            raise as_sink_error(error, self._sink) from error
+        with sink_errors(self._sink, self._url, connection):
+            connection.execute(_SETTINGS)
+            self._of_thread.may_replicate = _replicates(connection)
+        self._of_thread.connection = connection
+        self._all.append(connection)
+        return connection
+
+
+def _replicates(connection: Connection) -> bool:
+    try:
+        connection.execute("SET session_replication_role = replica")
+    except psycopg.errors.InsufficientPrivilege:
+        return False
+    return True
+
+
+@contextmanager
+def sink_errors(sink: str, url: str, connection: Connection) -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        connection.close()
+        raise sink_error(error, sink, redacted(url)) from error
+
+
+def as_sink_error(error: SourceError, sink: str) -> SinkError:
+    from penstock.error_policy import Verdict, policy_for
+
+    kind = SinkUnavailable if policy_for(error).verdict is Verdict.RETRY else SinkRefused
+    return kind(f"Sink {sink}: {error.message}", error.advice)
+
+
+def sink_error(error: psycopg.Error, sink: str, where: str) -> PenstockError:
+    """What the target said, with table, constraint and the offending values where it names them."""
+    if error.sqlstate is None:
+        first = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        return SinkUnavailable(f"Sink {sink} lost its connection to {where}: {first}.")
+    said = [error.diag.message_primary or "", error.diag.message_detail or "", error.diag.context or ""]
+    words = ". ".join(part.strip().splitlines()[0].rstrip(".") for part in said if part.strip())
+    table = error.diag.table_name
+    named = f" (table {error.diag.schema_name}.{table})" if table else ""
+    passing = _PASSING.get(error.sqlstate, _PASSING.get(error.sqlstate[:2]))
+    if passing is not None and error.sqlstate != "57P04":
+        return SinkUnavailable(f"Sink {sink} at {where}: {words}{named}.", passing or None)
+    return SinkRefused(f"Sink {sink}: the target {where} refused it: {words}{named}.", _advice(error))
+
+
+def _advice(error: psycopg.Error) -> str | None:
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return "Give the role of the sink's `url` the rights that docs/sinks/postgres.md lists; then start again."
+    if isinstance(error, psycopg.errors.UniqueViolation | psycopg.errors.ExclusionViolation):
+        return "Somebody else wrote to the target. Remove the row that is in the way, or resync the table."
+    return error.diag.message_hint

@@ -1,0 +1,216 @@
+"""The mirrored tables of a Postgres target: found or made, and altered to fit the source's definition.
+
+``penstock.tables`` remembers which source table (its oid, which survives a new name) is which target table.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Literal, Protocol
+
+from psycopg import sql
+
+from penstock.changes import Column, Relation
+from penstock.errors import SinkRefused
+from penstock.postgres.connection import Connection
+from penstock.sinks.postgres_target import Target, find
+
+logger = logging.getLogger(__name__)
+
+
+class Shapes(Protocol):
+    """Makes tables like the source's."""
+
+    def create(self, connection: Connection, relation: Relation, schema: str, table: str, keyed: bool) -> None: ...
+
+    def index(self, connection: Connection, relation: Relation, schema: str, table: str) -> None: ...
+
+    def settle(self, connection: Connection, relation: Relation, schema: str, table: str) -> None: ...
+
+
+class Tables:
+    """The target tables of one sink. What it has looked up it keeps, until ``forget``."""
+
+    def __init__(self, sink: str, mode: Literal["create", "existing"], shapes: Shapes) -> None:
+        self._sink, self._mode, self._shapes = sink, mode, shapes
+        self._known: dict[int, tuple[Relation, Target]] = {}
+
+    def forget(self) -> None:
+        self._known.clear()
+
+    def target(self, connection: Connection, relation: Relation) -> Target:
+        """The table for this definition; made, renamed or altered inside the caller's transaction where need be."""
+        known = self._known.get(relation.oid)
+        if known is not None and known[0] == relation:
+            return known[1]
+        schema, table = self._place(connection, relation)
+        target = find(connection, schema, table)
+        if target is None:
+            target = self._created(connection, relation, schema, table)
+        target = self.fitted(connection, relation, target)
+        self._known[relation.oid] = relation, target
+        return target
+
+    def fitted(self, connection: Connection, relation: Relation, target: Target) -> Target:
+        """With all of the relation's columns, of its types. Columns that the source has no more stay, and may be NULL."""
+        if self._mode == "existing":
+            target.writable(relation)
+            return target
+        changes = [part for column in relation.columns for part in _fit(target, column)]
+        left = {column.name for column in target.columns} - {column.name for column in relation.columns}
+        changes += [
+            sql.SQL("ALTER COLUMN {} DROP NOT NULL").format(sql.Identifier(column.name))
+            for column in target.columns
+            if column.name in left and column.not_null and not column.generated
+        ]
+        if not changes:
+            return target
+        logger.info("Table %s.%s of the target is altered to fit the source's.", target.schema, target.table)
+        connection.execute(sql.SQL("ALTER TABLE {} {}").format(target.name, sql.SQL(", ").join(changes)))
+        return _found(connection, target.schema, target.table)
+
+    def shadow(self, connection: Connection, relation: Relation, table: str) -> Target:
+        """A new table for an import to fill, without keys and indexes."""
+        self._shapes.create(connection, relation, relation.schema, table, False)
+        return _found(connection, relation.schema, table)
+
+    def index(self, connection: Connection, relation: Relation, schema: str, table: str) -> None:
+        """Gives a table that an import has filled its key and its indexes."""
+        self._shapes.index(connection, relation, schema, table)
+
+    def swap_in(self, connection: Connection, relation: Relation, source: tuple[str, str], shadow: Target) -> None:
+        """The filled table takes the place of the one before, in the caller's transaction: there is no moment without it.
+
+        A table that others hang on (a view, a foreign key), or that is not ours to make, stays, and gets the rows instead.
+        """
+        schema, table = source
+        self._known.pop(relation.oid, None)
+        before = find(connection, schema, table)
+        if before is not None and (self._mode == "existing" or _is_depended_on(connection, before)):
+            self._replace_rows(connection, before, shadow)
+        else:
+            if before is not None:
+                connection.execute(sql.SQL("DROP TABLE {}").format(before.name))
+            if shadow.schema != schema:
+                connection.execute(sql.SQL("ALTER TABLE {} SET SCHEMA {}").format(shadow.name, sql.Identifier(schema)))
+            connection.execute(
+                sql.SQL("ALTER TABLE {} RENAME TO {}").format(
+                    sql.Identifier(schema, shadow.table), sql.Identifier(table)
+                )
+            )
+            self._shapes.settle(connection, relation, schema, table)
+        self._remember(connection, relation.oid, source, (schema, table))
+
+    def _replace_rows(self, connection: Connection, before: Target, shadow: Target) -> None:
+        filled = {column.name for column in shadow.columns if not column.generated}
+        columns = [column.name for column in before.columns if column.name in filled and not column.generated]
+        names = sql.SQL(", ").join(map(sql.Identifier, columns))
+        connection.execute(sql.SQL("DELETE FROM {}").format(before.name))
+        connection.execute(
+            sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {}").format(
+                before.name, names, names, shadow.name
+            )
+        )
+        connection.execute(sql.SQL("DROP TABLE {}").format(shadow.name))
+
+    def _place(self, connection: Connection, relation: Relation) -> tuple[str, str]:
+        """Where the source's table is in the target. A new name in the source is a new name here."""
+        row = connection.execute(
+            "SELECT source_schema, source_table, target_schema, target_table FROM penstock.tables "
+            "WHERE sink = %s AND oid = %s",
+            [self._sink, relation.oid],
+        ).fetchone()
+        source = relation.schema, relation.table
+        if row is None or self._mode == "existing":
+            self._take_over(connection, relation)
+            self._remember(connection, relation.oid, source, source)
+            return source
+        if (row[0], row[1]) != source:
+            self._take_over(connection, relation)
+            self._rename(connection, (row[2], row[3]), source)
+            self._remember(connection, relation.oid, source, source)
+        return source
+
+    def _take_over(self, connection: Connection, relation: Relation) -> None:
+        """Another table of the source had this name: its rows are none of this one's."""
+        row = connection.execute(
+            "DELETE FROM penstock.tables WHERE sink = %s AND target_schema = %s AND target_table = %s AND oid <> %s "
+            "RETURNING oid",
+            [self._sink, relation.schema, relation.table, relation.oid],
+        ).fetchone()
+        if row is None:
+            return
+        self._known.pop(row[0], None)
+        logger.warning(
+            "%s is another table in the source than before: the rows of the former one leave the target.",
+            relation.qualified_name,
+        )
+        former = find(connection, relation.schema, relation.table)
+        if former is not None and self._mode == "create":
+            connection.execute(sql.SQL("DROP TABLE {}").format(former.name))
+        elif former is not None:
+            connection.execute(sql.SQL("DELETE FROM {}").format(former.name))
+
+    def _rename(self, connection: Connection, before: tuple[str, str], now: tuple[str, str]) -> None:
+        if find(connection, *before) is None:
+            return
+        if before[0] != now[0]:
+            connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(now[0])))
+            connection.execute(
+                sql.SQL("ALTER TABLE {} SET SCHEMA {}").format(sql.Identifier(*before), sql.Identifier(now[0]))
+            )
+        if before[1] != now[1]:
+            connection.execute(
+                sql.SQL("ALTER TABLE {} RENAME TO {}").format(sql.Identifier(now[0], before[1]), sql.Identifier(now[1]))
+            )
+
+    def _created(self, connection: Connection, relation: Relation, schema: str, table: str) -> Target:
+        if self._mode == "existing":
+            raise SinkRefused(
+                f"Sink {self._sink}: the target has no table {schema}.{table}.",
+                "Create it there, or set `schema: create` on the sink.",
+            )
+        self._shapes.create(connection, relation, schema, table, True)
+        return _found(connection, schema, table)
+
+    def _remember(self, connection: Connection, oid: int, source: tuple[str, str], target: tuple[str, str]) -> None:
+        connection.execute(
+            "DELETE FROM penstock.tables WHERE sink = %s AND target_schema = %s AND target_table = %s AND oid <> %s",
+            [self._sink, *target, oid],
+        )
+        connection.execute(
+            "INSERT INTO penstock.tables VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (sink, oid) DO UPDATE SET "
+            "source_schema = excluded.source_schema, source_table = excluded.source_table, "
+            "target_schema = excluded.target_schema, target_table = excluded.target_table",
+            [self._sink, oid, *source, *target],
+        )
+
+
+def _fit(target: Target, column: Column) -> list[sql.Composed]:
+    there, name, type = target.column(column.name), sql.Identifier(column.name), sql.SQL(column.type_name)
+    if there is None:
+        return [sql.SQL("ADD COLUMN {} {}").format(name, type)]
+    if there.generated or there.type == column.type_name:
+        return []
+    return [sql.SQL("ALTER COLUMN {} TYPE {} USING {}::text::{}").format(name, type, name, type)]
+
+
+def _found(connection: Connection, schema: str, table: str) -> Target:
+    target = find(connection, schema, table)
+    assert target is not None
+    return target
+
+
+def _is_depended_on(connection: Connection, target: Target) -> bool:
+    """By views, or by foreign keys of other tables: what hangs on a table does not follow to another one of its name."""
+    row = connection.execute(
+        """
+        SELECT EXISTS (
+            SELECT FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid AND d.classid = 'pg_rewrite'::regclass
+            WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = %(oid)s
+        ) OR EXISTS (SELECT FROM pg_trigger WHERE tgrelid = %(oid)s AND NOT tgisinternal)
+        OR EXISTS (SELECT FROM pg_inherits WHERE inhparent = %(oid)s OR inhrelid = %(oid)s)
+        """,
+        {"oid": target.oid},
+    ).fetchone()
+    return target.referenced or bool(row and row[0])

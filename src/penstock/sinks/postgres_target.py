@@ -1,0 +1,91 @@
+"""A table of the target, as its catalog describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from penstock.changes import Relation
+from penstock.errors import SinkRefused
+from penstock.postgres.connection import Connection
+
+_COLUMNS = """
+SELECT attname, format_type(atttypid, atttypmod), attnotnull, attgenerated <> '' FROM pg_attribute
+WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+"""
+# An index on an expression may hang on any column: it counts as one on all of them.
+_UNIQUE = """
+SELECT array(
+    SELECT attname::text FROM pg_attribute
+    WHERE attrelid = indrelid AND attnum > 0 AND NOT attisdropped AND (0 = ANY (indkey) OR attnum = ANY (indkey))
+)
+FROM pg_index WHERE indrelid = %s AND (indisunique OR indisexclusion)
+"""
+_REFERENCED = (
+    "SELECT EXISTS (SELECT FROM pg_constraint WHERE confrelid = %s AND contype = 'f' AND conrelid <> confrelid)"
+)
+
+
+@dataclass(frozen=True)
+class TargetColumn:
+    name: str
+    type: str
+    not_null: bool = False
+    generated: bool = False
+
+
+@dataclass(frozen=True)
+class Target:
+    schema: str
+    table: str
+    oid: int
+    columns: tuple[TargetColumn, ...]
+    unique: tuple[tuple[str, ...], ...]  # the columns of each unique index, exclusion constraints among them
+    referenced: bool  # by another table's foreign key
+
+    @property
+    def name(self) -> sql.Identifier:
+        return sql.Identifier(self.schema, self.table)
+
+    def column(self, name: str) -> TargetColumn | None:
+        return next((column for column in self.columns if column.name == name), None)
+
+    def writable(self, relation: Relation) -> list[int]:
+        """The relation's columns that the target takes a value for: what it generates by itself it does by itself."""
+        return [
+            index for index, column in enumerate(relation.columns) if not self._column(relation, column.name).generated
+        ]
+
+    def unique_besides(self, key: Sequence[str]) -> list[str]:
+        """The columns that are unique in some way other than by the key."""
+        return sorted({name for names in self.unique if set(names) != set(key) for name in names})
+
+    def _column(self, relation: Relation, name: str) -> TargetColumn:
+        column = self.column(name)
+        if column is None:
+            raise SinkRefused(
+                f"Table {self.schema}.{self.table} of the target has no column {name}, which {relation.qualified_name} has.",
+                "Add the column, or set `schema: create` on the sink.",
+            )
+        return column
+
+
+def find(connection: Connection, schema: str, table: str) -> Target | None:
+    row = connection.execute(
+        "SELECT c.oid::bigint, c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = %s AND c.relname = %s",
+        [schema, table],
+    ).fetchone()
+    if row is None:
+        return None
+    oid, kind = row
+    if kind not in ("r", "p"):
+        raise SinkRefused(
+            f"{schema}.{table} of the target is not a table, but the source's is.", "Move it away, or drop it."
+        )
+    columns = tuple(TargetColumn(*found) for found in connection.execute(_COLUMNS, [oid]))
+    unique = tuple(tuple(names) for (names,) in connection.execute(_UNIQUE, [oid]))
+    referenced = connection.execute(_REFERENCED, [oid]).fetchone()
+    return Target(schema, table, oid, columns, unique, bool(referenced and referenced[0]))
