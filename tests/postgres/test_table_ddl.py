@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from psycopg import sql
@@ -27,6 +28,7 @@ def server(request: pytest.FixtureRequest) -> EmbeddedPostgres:
     return found
 
 
+@contextmanager
 def _database(server: EmbeddedPostgres) -> Iterator[Connection]:
     name = f"test_{uuid.uuid4().hex[:12]}"
     with connect(server.create_database(name)) as session:
@@ -36,12 +38,20 @@ def _database(server: EmbeddedPostgres) -> Iterator[Connection]:
 
 @pytest.fixture
 def source(server: EmbeddedPostgres) -> Iterator[Connection]:
-    yield from _database(server)
+    with _database(server) as session:
+        yield session
 
 
 @pytest.fixture
 def target(server: EmbeddedPostgres) -> Iterator[Connection]:
-    yield from _database(server)
+    with _database(server) as session:
+        yield session
+
+
+@pytest.fixture
+def newer(postgres18: EmbeddedPostgres) -> Iterator[Connection]:
+    with _database(postgres18) as session:
+        yield session
 
 
 def _tables(source: Connection) -> list[tuple[str, str]]:
@@ -229,30 +239,24 @@ def test_a_sequence_that_the_target_lacks_is_not_set(source: Connection, target:
 
 
 @pytest.mark.parametrize("server", [16], indirect=True)
-def test_an_older_source_is_made_in_a_newer_target(source: Connection, postgres18: EmbeddedPostgres) -> None:
-    newer = _database(postgres18)
-    target = next(newer)
+def test_an_older_source_is_made_in_a_newer_target(source: Connection, newer: Connection) -> None:
     source.execute(EVERYTHING)
-    mirror(source, target, [ODD, PARENT])
+    mirror(source, newer, [ODD, PARENT])
     # 18 has not-null constraints by name, and says of every key whether it has a period.
-    kinds = {sentence.split(" of ")[0] for sentence in differences(source, target, [ODD, PARENT])}
+    kinds = {sentence.split(" of ")[0] for sentence in differences(source, newer, [ODD, PARENT])}
     assert kinds == {"not-null constraint", "foreign key", "key", "primary key"}
-    newer.close()
 
 
 @pytest.mark.parametrize("server", [16], indirect=True)
-def test_what_an_older_target_does_not_know_is_left_out(target: Connection, postgres18: EmbeddedPostgres) -> None:
-    newer = _database(postgres18)
-    source = next(newer)
-    source.execute("create table public.t (a int not null, b int)")
-    source.execute("alter table public.t add constraint n not null b not valid")
-    definition, place = definition_of(source, TABLE), Place(*TABLE)
+def test_what_an_older_target_does_not_know_is_left_out(newer: Connection, target: Connection) -> None:
+    newer.execute("create table public.t (a int not null, b int)")
+    newer.execute("alter table public.t add constraint n not null b not valid")
+    definition, place = definition_of(newer, TABLE), Place(*TABLE)
     target.execute(table_ddl.create_table(definition, place))
     target.execute("insert into public.t values (1, null)")
     steps = table_ddl.after_copy(definition, place)
     assert [step.name for step in steps] == ["n"]
     assert table_ddl.missing(target, place, steps) == []
-    newer.close()
 
 
 def test_a_name_is_cut_between_characters_and_keeps_a_digest() -> None:

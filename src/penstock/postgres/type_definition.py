@@ -108,7 +108,7 @@ def _read_domains(connection: Connection, oids: list[int]) -> dict[int, TypeDefi
     for oid, *check in connection.execute(_DOMAIN_CHECKS, [oids]):
         checks.setdefault(oid, []).append(DomainCheck(*check))
     rows = connection.execute(_DOMAINS, [oids])
-    return {row[0]: DomainType(*row, checks=tuple(checks.get(row[0], ()))) for row in rows}
+    return {row[0]: DomainType(*row[:7], checks=tuple(checks.get(row[0], ()))) for row in rows}
 
 
 def _read_composites(connection: Connection, oids: list[int]) -> dict[int, TypeDefinition]:
