@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.postgres.connection import Connection, connect
+from tests.cli.conftest import penstock as penstock
 from tests.verify.duckdb_mirror import PUBLICATION, Mirror
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,13 @@ from penstock.verify.report import TableReport
 PUBLICATION = "verified"
 
 
-def layout_of(connection: Connection, table: str, schema: str = "public") -> TableLayout:
+def layout_of(
+    connection: Connection, table: str, schema: str = "public", publications: Sequence[str] = (PUBLICATION,)
+) -> TableLayout:
     name = sql.Identifier(schema, table).as_string(connection)
     row = connection.execute("select %s::regclass::oid", [name]).fetchone()
     assert row is not None
-    layout = table_layout(connection, row[0], [PUBLICATION])
+    layout = table_layout(connection, row[0], publications)
     assert layout is not None
     return layout
 
@@ -36,13 +38,21 @@ def layout_of(connection: Connection, table: str, schema: str = "public") -> Tab
 class Mirror:
     """``fill`` takes all rows that the table has now to the file, as an import of them would."""
 
-    def __init__(self, connection: Connection, url: str, directory: Path, **settings: Any) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        url: str,
+        directory: Path,
+        publications: Sequence[str] = (PUBLICATION,),
+        **settings: Any,
+    ) -> None:
+        self._publications = publications
         self.connection, self.url, self.path = connection, url, directory / "lake.duckdb"
         self._staging = directory / "staging"
         self.settings = DuckDBSink.Settings(name="lake", type="duckdb", path=self.path, **settings)
         self.sink = DuckDBSink(self.settings)
         self.sink.prepare()
-        self.target = DuckDBTarget(self.settings, url, [PUBLICATION])
+        self.target = DuckDBTarget(self.settings, url, publications)
         self._batches = 0
         self._position = LSN(0)
 
@@ -56,12 +66,12 @@ class Mirror:
             connection.execute(statement)
 
     def fill(self, *tables: str, schema: str = "public") -> LSN:
-        layouts = [layout_of(self.connection, table, schema) for table in tables]
+        layouts = [layout_of(self.connection, table, schema, self._publications) for table in tables]
         end = catalog.wal_marker(self.connection)
         batch = Batch(self._batches, self._position, end, str(self._staging / str(self._batches)))
         receipts = []
         for layout in layouts:
-            reader = ChunkReader(self.url, layout, Chunk(1, "whole"), LSN(end - 1), [PUBLICATION])
+            reader = ChunkReader(self.url, layout, Chunk(1, "whole"), LSN(end - 1), self._publications)
             receipts.append(self.sink.write(batch, reader.batches()))
         self.sink.commit(batch, receipts)
         self._batches, self._position = self._batches + 1, end

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import log_verbs, look_verbs, pipeline_verbs, table_verbs
+from penstock.cli import log_verbs, look_verbs, pipeline_verbs, table_verbs, verify_verb
 from penstock.cli.invocation import Invocation, LogFormat
 from penstock.errors import ConfigError, PenstockError
 from penstock.logs import show_error, show_fault
@@ -68,6 +68,7 @@ app.command()(pipeline_verbs.deliver)
 app.command()(pipeline_verbs.copy)
 app.add_typer(table_verbs.app, name="tables")
 app.command()(look_verbs.status)
+app.command()(verify_verb.verify)
 app.add_typer(log_verbs.app, name="log")
 
 

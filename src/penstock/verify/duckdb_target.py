@@ -83,7 +83,9 @@ class DuckDBTarget:
                 f"SELECT target_table, columns FROM {CATALOG}.penstock.tables WHERE source_schema = ? AND source_table = ?",
                 source,
             ).fetchall()
-            return Target(target_schema(source[0]), found[0][0], load_columns(found[0][1]), None) if found else None
+            if not found or not _has(engine, found[0][0], target_schema(source[0])):  # or somebody dropped it
+                return None
+            return Target(target_schema(source[0]), found[0][0], load_columns(found[0][1]), None)
 
         target = self.read(look)
         return None if target is None or not layout.relation.columns else DuckDBPair(self, layout, target)
@@ -203,9 +205,9 @@ def _arrow(engine: Engine, query: str) -> pa.Table:
     return engine.sql(query).to_arrow_table()
 
 
-def _has(engine: Engine, table: str) -> bool:
+def _has(engine: Engine, table: str, schema: str = "penstock") -> bool:
     found = engine.execute(
-        "SELECT 1 FROM duckdb_tables() WHERE database_name = ? AND schema_name = 'penstock' AND table_name = ?",
-        [CATALOG, table],
+        "SELECT 1 FROM duckdb_tables() WHERE database_name = ? AND lower(schema_name) = lower(?) AND table_name = ?",
+        [CATALOG, schema, table],
     ).fetchall()
     return bool(found)

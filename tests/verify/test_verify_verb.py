@@ -1,0 +1,172 @@
+"""``penstock verify``, as it is typed; on a pipeline whose file was filled by the sink itself, without Spark."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from penstock.changelog.admission import Ready, write_ready
+from penstock.lsn import LSN
+from penstock.pipeline import Pipeline
+from penstock.postgres.connection import connect
+from tests.cli.command import Here, Outcome, write_config
+from tests.docs.pages import ROOT, blocks, section
+from tests.verify.duckdb_mirror import Mirror
+
+LAKE = {"name": "lake", "type": "duckdb", "path": "lake.duckdb"}
+FILES = {"name": "files", "type": "file", "path": "events"}
+TABLES = """
+create table public.orders (id int primary key, status text);
+create table public.notes (id int primary key, body text);
+insert into public.orders select n, 'new' from generate_series(1, 1000) n;
+insert into public.notes values (1, 'hello')
+"""
+
+
+@dataclass(frozen=True)
+class Shop:
+    file: Path
+    mirror: Mirror
+    penstock: Here
+
+    def verify(self, *words: str) -> Outcome:
+        return self.penstock("verify", self.file, *words)
+
+
+@pytest.fixture
+def shop(database: str, tmp_path: Path, penstock: Here, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    """A pipeline that ran up to here, and does not run any more."""
+    file = write_config(tmp_path, database, [LAKE, FILES]).rename(tmp_path / "shop.yaml")
+    monkeypatch.chdir(tmp_path)
+    pipeline = Pipeline.from_file(file)
+    with connect(database) as connection:
+        connection.execute(TABLES.encode())
+        pipeline.init()
+        mirror = Mirror(connection, database, tmp_path, ("shop", "shop_inserts"))
+        mirror.fill("orders", "notes")
+        yield Shop(file, mirror, penstock)
+        mirror.close()
+        pipeline.destroy()
+
+
+def test_equal_tables_are_a_line_each_and_exit_code_0(shop: Shop) -> None:
+    outcome = shop.verify()
+    assert (outcome.code, outcome.err) == (0, "")
+    assert [line.split() for line in outcome.out.splitlines()] == [
+        ["equal", "lake", "public.notes", "1", "rows"],
+        ["equal", "lake", "public.orders", "1,000", "rows"],
+    ]
+
+
+def test_differences_are_named_and_exit_code_1(shop: Shop) -> None:
+    shop.mirror.lake("update public.orders set status = null where id = 7; delete from public.orders where id = 8")
+    outcome = shop.verify("--sink", "lake")
+    assert (outcome.code, outcome.err) == (1, "")
+    assert [line.strip() for line in outcome.out.splitlines()[1:]] == [
+        "differs  lake  public.orders  1,000 rows",
+        "id=7: differs in status",
+        "id=8: missing in the sink",
+    ]
+    assert shop.verify("--table", "notes").code == 0
+    limited = shop.verify("--table", "public.orders", "--keys", "1")
+    assert limited.out.splitlines()[-1].strip() == "and more than these 1"
+
+
+def test_json_has_it_all_and_nothing_else_is_on_standard_output(shop: Shop) -> None:
+    shop.mirror.lake("update public.orders set status = 'x' where id = 7")
+    (orders,) = shop.penstock.json("verify", shop.file, "--table", "orders", "--json")
+    assert (orders["sink"], orders["schema"], orders["table"], orders["rows"]) == ("lake", "public", "orders", 1000)
+    assert orders["state"] == "differs"
+    assert orders["differences"] == [{"key": {"id": "7"}, "kind": "differs", "columns": ["status"], "rows": 1}]
+
+
+def test_a_sink_behind_the_source_is_told_from_one_that_differs(shop: Shop) -> None:
+    shop.mirror.source("insert into public.orders values (2000, 'on its way')")
+    outcome = shop.verify()
+    assert outcome.code == 1
+    assert 'Sink "lake" stands at' in outcome.errors[0]
+    assert "penstock run FILE --once" in outcome.errors[0]
+    assert "2000" not in outcome.out
+    shop.mirror.lake("delete from public.orders")
+    shop.mirror.fill("orders")
+    assert shop.verify().code == 0
+
+
+def test_wrong_usage_is_exit_code_2(shop: Shop) -> None:
+    for words in (["--sink", "lakes"], ["--sink", "files"], ["--table", "order"], ["--keys", "0"], ["--twice"]):
+        assert shop.verify(*words).code == 2
+    assert "Did you mean public.orders?" in shop.verify("--table", "order").err
+    assert "only sinks of type duckdb and postgres" in shop.verify("--sink", "files").err
+
+
+def test_a_table_that_the_sink_has_not_got_is_a_difference_if_it_has_rows(shop: Shop) -> None:
+    shop.mirror.source("create table public.late (id int primary key)")
+    pipeline = Pipeline.from_file(shop.file)
+    pipeline.reconcile()
+    assert "neither side has rows" in shop.verify("--table", "late").out
+    shop.mirror.source("insert into public.late values (1)")
+    assert "nothing delivers to it" in shop.verify("--table", "late").err
+    shop.mirror.fill("notes")  # moves the position past it
+    outcome = shop.verify("--table", "late")
+    assert (outcome.code, "the sink has no such table" in outcome.out) == (1, True)
+
+
+def test_a_table_that_somebody_dropped_in_the_file_is_a_difference(shop: Shop) -> None:
+    shop.mirror.lake("drop table public.orders")
+    outcome = shop.verify()
+    assert (outcome.code, outcome.out.count("the sink has no such table")) == (1, 1)
+
+
+def test_a_table_whose_import_is_not_complete_is_named_and_left_out(shop: Shop) -> None:
+    document = yaml.safe_load(shop.file.read_text())
+    document["source"]["mode"] = "copy_and_stream"
+    shop.file.write_text(yaml.safe_dump(document))
+    pipeline = Pipeline.from_file(shop.file)
+    row = shop.mirror.connection.execute("select 'public.orders'::regclass::oid").fetchone()
+    assert row is not None
+    write_ready(pipeline.state.parts, "lake", 1, {row[0]: Ready(1, LSN(1))}, {})
+    outcome = shop.verify()
+    assert outcome.code == 0
+    assert [line.split()[0] for line in outcome.out.splitlines()] == ["left", "equal"]
+    assert "public.notes in lake was not compared: its import is not complete" in outcome.err
+    assert shop.verify("--table", "notes").code == 1
+
+
+def test_before_init_there_is_nothing_to_compare(database: str, tmp_path: Path, penstock: Here) -> None:
+    outcome = penstock("verify", write_config(tmp_path, database, [LAKE]))
+    assert outcome.code == 1
+    assert "does not exist on the source" in outcome.errors[0]
+
+
+def test_passwords_are_never_shown(tmp_path: Path, penstock: Here) -> None:
+    file = write_config(tmp_path, "postgresql://me:hidden-word@127.0.0.1:1/shop", [LAKE])
+    outcome = penstock("verify", file, "--debug")
+    assert outcome.code == 1
+    assert "hidden-word" not in outcome.out + outcome.err
+
+
+def test_what_the_pages_tell_to_type_works(shop: Shop) -> None:
+    typed = [line for block in blocks("sh", ROOT / "docs" / "verify.md") for line in block.text.splitlines()]
+    typed += [
+        line
+        for line in section(ROOT / "docs" / "commands.md", "penstock verify").splitlines()
+        if line.startswith("penstock ")
+    ]
+    assert len(typed) >= 3
+    for line in typed:
+        program, *words = shlex.split(line)
+        assert program == "penstock"
+        outcome = shop.penstock(*words)
+        assert outcome.code == 0, f"{line}: {outcome.err}"
+
+
+def test_the_output_on_the_page_is_what_is_printed(shop: Shop) -> None:
+    shop.mirror.lake("update public.orders set status = null where id = 7; delete from public.orders where id = 8")
+    shop.mirror.lake("insert into public.orders values (5000, 'x')")
+    (shown,) = blocks("text", ROOT / "docs" / "verify.md")
+    assert shop.verify().out == shown.text
