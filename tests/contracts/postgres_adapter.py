@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import psycopg
 from psycopg import conninfo, sql
+from pydantic import SecretStr
 
 from penstock.changes import Relation
 from penstock.sinks.contract import Sink
@@ -43,7 +44,7 @@ class PostgresUnderTest(SinkUnderTest):
             connection.execute(statement)
 
     def new_sink(self) -> Sink[Any]:
-        return PostgresSink(PostgresSink.Settings(name="replica", type="postgres", url=self.url))
+        return PostgresSink(PostgresSink.Settings(name="replica", type="postgres", url=SecretStr(self.url)))
 
     def rows(self, relation: Relation) -> list[Row]:
         columns = [column.name for column in relation.columns]

@@ -131,6 +131,14 @@ class PostgresSink(Sink[PostgresSettings]):
         if batch.part is not None:
             self._commit_part(batch.part, staged)
             return
+        try:
+            self._commit_batch(batch, staged)
+        except SinkRefused:
+            if not self._tables.forget():
+                raise
+            self._commit_batch(batch, staged)  # somebody may have altered a table, or added an index, since we looked
+
+    def _commit_batch(self, batch: Batch, staged: Sequence[StagedChanges]) -> None:
         with self._session.transaction() as connection:
             position = self._locked_position(connection)
             self._refuse_set_back(position)

@@ -25,7 +25,7 @@ from penstock.errors import SinkRefused
 from penstock.postgres.connection import Connection
 from penstock.sinks.copy_text import pieces
 from penstock.sinks.postgres_staging import Lines, StagedChanges
-from penstock.sinks.postgres_target import Target
+from penstock.sinks.postgres_target import Target, is_referenced
 
 TargetOf = Callable[[Connection, Relation], Target]
 
@@ -61,7 +61,7 @@ class Applier:
 
     def _empty(self, target: Target) -> None:
         """TRUNCATE would also empty, or be refused because of, tables that refer to this one."""
-        verb = sql.SQL("DELETE FROM {}") if target.referenced else sql.SQL("TRUNCATE {}")
+        verb = sql.SQL("DELETE FROM {}") if is_referenced(self._connection, target) else sql.SQL("TRUNCATE {}")
         self._connection.execute(verb.format(target.name))
 
     def copy(self, into: sql.Identifier, columns: Sequence[sql.Identifier], lines: Lines) -> None:

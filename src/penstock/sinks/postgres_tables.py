@@ -13,7 +13,7 @@ from psycopg import sql
 from penstock.changes import Column, Relation
 from penstock.errors import SinkRefused
 from penstock.postgres.connection import Connection
-from penstock.sinks.postgres_target import Target, find
+from penstock.sinks.postgres_target import Target, find, is_referenced
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +35,10 @@ class Tables:
         self._sink, self._mode, self._shapes = sink, mode, shapes
         self._known: dict[int, tuple[Relation, Target]] = {}
 
-    def forget(self) -> None:
-        self._known.clear()
+    def forget(self) -> bool:
+        """Looks everything up anew. False: there was nothing to forget."""
+        known, self._known = bool(self._known), {}
+        return known
 
     def target(self, connection: Connection, relation: Relation) -> Target:
         """The table for this definition; made, renamed or altered inside the caller's transaction where need be."""
@@ -213,4 +215,4 @@ def _is_depended_on(connection: Connection, target: Target) -> bool:
         """,
         {"oid": target.oid},
     ).fetchone()
-    return target.referenced or bool(row and row[0])
+    return is_referenced(connection, target) or bool(row and row[0])

@@ -43,7 +43,6 @@ class Target:
     oid: int
     columns: tuple[TargetColumn, ...]
     unique: tuple[tuple[str, ...], ...]  # the columns of each unique index, exclusion constraints among them
-    referenced: bool  # by another table's foreign key
 
     @property
     def name(self) -> sql.Identifier:
@@ -87,5 +86,10 @@ def find(connection: Connection, schema: str, table: str) -> Target | None:
         )
     columns = tuple(TargetColumn(*found) for found in connection.execute(_COLUMNS, [oid]))
     unique = tuple(tuple(names) for (names,) in connection.execute(_UNIQUE, [oid]))
-    referenced = connection.execute(_REFERENCED, [oid]).fetchone()
-    return Target(schema, table, oid, columns, unique, bool(referenced and referenced[0]))
+    return Target(schema, table, oid, columns, unique)
+
+
+def is_referenced(connection: Connection, target: Target) -> bool:
+    """By another table's foreign key, just now."""
+    row = connection.execute(_REFERENCED, [target.oid]).fetchone()
+    return bool(row and row[0])

@@ -80,7 +80,15 @@ def open_session(settings: SparkSettings, local_state: bool = True, copying_work
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.dataSource.register(ChangeSource)
+    _say_nothing_of_accumulators(session)
     return session
+
+
+def _say_nothing_of_accumulators(session: SparkSession) -> None:
+    """PySpark prints a stack trace when the JVM closes the connection of its accumulators, as it does whenever it ends."""
+    server = session.sparkContext._accumulatorServer
+    if server is not None:
+        server.handle_error = lambda *_: None  # type: ignore[method-assign]
 
 
 def _logging_options() -> str:

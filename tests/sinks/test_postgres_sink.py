@@ -1,0 +1,238 @@
+"""The Postgres sink against a real target: what its statements do to tables that somebody made, and to odd rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from pydantic import SecretStr
+
+from penstock.changes import ChangeBatch, Relation
+from penstock.errors import SinkRefused, SinkUnavailable
+from penstock.lsn import LSN
+from penstock.sinks.contract import Batch
+from penstock.sinks.postgres import PostgresSink
+from penstock.testing.change_batches import UNCHANGED, changes, relation
+
+ACCOUNTS = relation("public", "accounts", id="integer", email="text", note="text", key=("id",))
+
+
+class Replica:
+    """``deliver`` is one micro-batch of as many tasks as there are sequences of changes."""
+
+    def __init__(self, url: str, directory: Path, **settings: Any) -> None:
+        self.url, self._directory, self._number = url, directory, 0
+        self.sink = PostgresSink(PostgresSink.Settings(name="replica", type="postgres", url=SecretStr(url), **settings))
+        self.sink.prepare()
+
+    def deliver(self, *tasks: list[ChangeBatch]) -> None:
+        batch = self.batch()
+        self.sink.commit(batch, [self.sink.write(batch, iter(task)) for task in tasks])
+        self._number += 1
+
+    def batch(self) -> Batch:
+        start = LSN(0x1000 * self._number)
+        return Batch(self._number, start, LSN(start + 0x1000), str(self._directory / "staging"))
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.url) as connection:
+            return connection.execute(query.encode()).fetchall()
+
+    def execute(self, statement: str) -> None:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(statement.encode())
+
+
+@pytest.fixture
+def replica(database: str, tmp_path: Path) -> Iterator[Replica]:
+    found = Replica(database, tmp_path)
+    yield found
+    found.sink.close()
+
+
+def accounts(*rows: tuple[Any, ...], lsn: int = 0x10) -> list[ChangeBatch]:
+    return [changes(ACCOUNTS, list(rows), lsn=lsn)]
+
+
+def account(id: int, email: str, note: str = "") -> dict[str, Any]:
+    return {"id": id, "email": email, "note": note}
+
+
+def both(replica: Replica) -> None:
+    replica.execute("create table accounts (id int primary key, email text unique, note text)")
+    replica.deliver(accounts(("insert", account(1, "a")), ("insert", account(2, "b"))))
+
+
+def test_two_rows_that_swap_a_unique_value_do(replica: Replica) -> None:
+    both(replica)
+    replica.deliver(accounts(("update", account(1, "b")), ("update", account(2, "a"))))
+    assert replica.rows("select id, email from accounts order by id") == [(1, "b"), (2, "a")]
+
+
+def test_a_unique_value_passes_on_between_the_tasks_of_a_batch(replica: Replica) -> None:
+    both(replica)
+    replica.deliver(accounts(("update", account(1, "b"))), accounts(("update", account(2, "c"))))
+    replica.deliver(accounts(("insert", account(3, "b"))), accounts(("delete", None, {"id": 1})))
+    assert replica.rows("select id, email from accounts order by id") == [(2, "c"), (3, "b")]
+
+
+def test_a_unique_expression_counts_as_well(replica: Replica) -> None:
+    both(replica)
+    replica.deliver(accounts(("update", account(1, "a", "x")), ("update", account(2, "b", "Y"))))
+    replica.execute("create unique index on accounts (lower(note))")
+    replica.deliver(accounts(("update", account(1, "a", "y")), ("update", account(2, "b", "X"))))
+    assert replica.rows("select id, note from accounts order by id") == [(1, "y"), (2, "X")]
+
+
+def test_an_update_touches_only_the_rows_that_change_and_only_their_columns(replica: Replica) -> None:
+    replica.execute("create table accounts (note text, extra int default 7, id int primary key, email text)")
+    replica.deliver(accounts(("insert", account(1, "a")), ("insert", account(2, "b"))))
+    replica.execute("update accounts set extra = 8 where id = 2")
+    before = replica.rows("select xmin from accounts where id = 1")
+    replica.deliver(accounts(("update", account(2, "c")), ("insert", account(3, "d"))))
+    assert replica.rows("select id, email, extra from accounts order by id") == [(1, "a", 7), (2, "c", 8), (3, "d", 7)]
+    assert replica.rows("select xmin from accounts where id = 1") == before
+
+
+def test_an_update_of_a_row_that_somebody_removed_brings_it_back(replica: Replica) -> None:
+    both(replica)
+    replica.execute("delete from accounts where id = 1")
+    replica.deliver(accounts(("update", account(1, "z")), ("update", account(2, "y"))))
+    assert replica.rows("select id, email from accounts order by id") == [(1, "z"), (2, "y")]
+
+
+def test_unchanged_toast_keeps_what_the_target_has_also_when_the_key_changes(replica: Replica) -> None:
+    replica.deliver(accounts(("insert", account(1, "a", "long")), ("insert", account(2, "b", "other"))))
+    kept = {"email": "new", "note": UNCHANGED}
+    replica.deliver(accounts(("update", {"id": 1, **kept}), ("update", {"id": 9, **kept}, {"id": 2})))
+    assert replica.rows("select id, email, note from accounts order by id") == [(1, "new", "long"), (9, "new", "other")]
+
+
+def test_unchanged_toast_of_a_row_that_the_target_lacks_is_refused(replica: Replica) -> None:
+    replica.deliver(accounts(("insert", account(1, "a"))))
+    with pytest.raises(SinkRefused, match=r"public\.accounts where id = 5 keeps a value of note"):
+        replica.deliver(accounts(("update", {"id": 5, "email": "x", "note": UNCHANGED})))
+    assert replica.rows("select id from accounts") == [(1,)]
+    replica.sink.prepare()
+    replica.deliver(accounts(("insert", account(6, "b")), lsn=0x1010))
+    assert replica.rows("select count(*) from accounts") == [(2,)]
+
+
+def test_of_equal_rows_without_a_key_one_goes_for_every_delete(replica: Replica) -> None:
+    readings = relation("public", "readings", identity="f", sensor="text", value="json")
+    row = {"sensor": None, "value": '{"a": 1}'}
+    replica.deliver([changes(readings, [("insert", row)] * 5, lsn=0x10)])
+    replica.deliver([changes(readings, [("delete", None, row), ("update", {**row, "sensor": "x"}, row)], lsn=0x1010)])
+    assert replica.rows("select sensor, count(*) from readings group by 1 order by 1") == [("x", 1), (None, 3)]
+
+
+def test_identity_and_generated_columns_of_the_target_are_respected(replica: Replica) -> None:
+    replica.execute(
+        "create table accounts (id int generated always as identity primary key, email text, note text, "
+        "domain text generated always as (split_part(email, '@', 2)) stored)"
+    )
+    wide = relation("public", "accounts", id="integer", email="text", note="text", domain="text", key=("id",))
+    rows = [("insert", {"id": 4, "email": "x@y", "domain": "y"}), ("insert", {"id": 5, "email": "v@w", "domain": "w"})]
+    replica.deliver([changes(wide, rows, lsn=0x10)])
+    replica.deliver([changes(wide, [("update", {"id": 4, "email": "x@z", "domain": "z"})], lsn=0x1010)])
+    assert replica.rows("select id, email, domain from accounts order by id") == [(4, "x@z", "z"), (5, "v@w", "w")]
+
+
+def test_triggers_and_foreign_keys_of_the_target_do_not_fire(replica: Replica) -> None:
+    both(replica)
+    replica.execute("create table orders (id int primary key, account int references accounts on delete cascade)")
+    replica.execute("insert into orders values (1, 1)")
+    replica.deliver(accounts(("delete", None, {"id": 1})))
+    assert replica.rows("select id, account from orders") == [(1, 1)]
+
+
+def test_truncating_a_table_that_others_refer_to_leaves_theirs(replica: Replica) -> None:
+    both(replica)
+    replica.execute("create table orders (id int primary key, account int references accounts)")
+    replica.execute("insert into orders values (1, 1)")
+    replica.deliver(accounts(("truncate",), ("insert", account(1, "z"))))
+    assert replica.rows("select id, email from accounts") == [(1, "z")]
+    assert replica.rows("select count(*) from orders") == [(1,)]
+
+
+def test_values_that_copy_escapes_arrive_as_they_are(replica: Replica) -> None:
+    values = ["", "\\N", "\\.", "a\tb\nc\rd\\", "\\\\", "é\u2028", "'\";--"]
+    replica.deliver(accounts(*(("insert", account(n, value, value)) for n, value in enumerate(values))))
+    replica.deliver(accounts(*(("update", account(n, value + value, value)) for n, value in enumerate(values))))
+    found = replica.rows("select email, note from accounts order by id")
+    assert found == [(value + value, value) for value in values]
+
+
+def test_a_batch_is_all_or_nothing(replica: Replica) -> None:
+    both(replica)
+    orders = relation("public", "orders", id="integer", key=("id",))
+    bad = changes(orders, [("insert", {"id": "not a number"})], lsn=0x1020)
+    with pytest.raises(SinkRefused, match="invalid input syntax for type integer"):
+        replica.deliver(accounts(("delete", None, {"id": 1}), lsn=0x1010), [bad])
+    assert replica.rows("select id from accounts order by id") == [(1,), (2,)]
+    assert replica.rows("select lsn::text from penstock.progress") == [("0/1000",)]
+
+
+def test_a_commit_whose_answer_was_lost_is_not_repeated(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch is committed, and then the connection breaks: delivery asks for the position and goes on from there."""
+    batch = replica.batch()
+    receipts = [replica.sink.write(batch, iter(accounts(("insert", account(1, "a")))))]
+    monkeypatch.setattr(psycopg.Transaction, "__exit__", _broken_after_commit)
+    with pytest.raises(SinkUnavailable):
+        replica.sink.commit(batch, receipts)
+    monkeypatch.undo()
+    assert replica.sink.prepare() == batch.end
+    replica.sink.commit(batch, receipts)
+    assert replica.rows("select id from accounts") == [(1,)]
+
+
+_really = psycopg.Transaction.__exit__
+
+
+def _broken_after_commit(self: psycopg.Transaction, *exception: Any) -> bool:
+    _really(self, *exception)
+    self.connection.close()
+    raise psycopg.OperationalError("the connection is lost")
+
+
+def test_a_target_that_was_set_back_is_noticed(replica: Replica) -> None:
+    both(replica)
+    replica.execute("update penstock.progress set lsn = '0/10'")
+    with pytest.raises(SinkUnavailable, match="set back while we were running"):
+        replica.deliver(accounts(("insert", account(3, "c")), lsn=0x1010))
+
+
+def test_a_column_that_the_source_added_or_retyped_follows(replica: Replica) -> None:
+    replica.deliver(accounts(("insert", account(1, "a", "5"))))
+    wider = relation("public", "accounts", id="bigint", email="text", note="integer", more="text[]", key=("id",))
+    replica.deliver([changes(wider, [("insert", {"id": 1 << 40, "note": 6, "more": "{x,NULL}"})], lsn=0x1010)])
+    assert replica.rows("select * from accounts order by id") == [(1, "a", 5, None), (1 << 40, None, 6, ["x", None])]
+
+
+def test_with_existing_tables_nothing_is_created_or_altered(database: str, tmp_path: Path) -> None:
+    replica = Replica(database, tmp_path, schema="existing")
+    with pytest.raises(SinkRefused, match=r"the target has no table public\.accounts"):
+        replica.deliver(accounts(("insert", account(1, "a"))))
+    replica.execute("create table accounts (id int primary key, email text)")
+    with pytest.raises(SinkRefused, match=r"has no column note, which public\.accounts has"):
+        replica.deliver(accounts(("insert", account(1, "a"))))
+    replica.execute("alter table accounts add note varchar(10)")
+    replica.deliver(accounts(("insert", account(1, "a", "short"))))
+    assert replica.rows("select * from accounts") == [(1, "a", "short")]
+    replica.sink.close()
+
+
+def test_a_renamed_table_is_renamed_and_one_that_takes_its_name_begins_empty(replica: Replica) -> None:
+    def named(table: str, oid: int) -> Relation:
+        return relation("public", table, id="integer", key=("id",), oid=oid)
+
+    replica.deliver([changes(named("orders", 7), [("insert", {"id": 1})], lsn=0x10)])
+    replica.deliver(
+        [changes(named("old_orders", 7), [("insert", {"id": 2})], lsn=0x1010)],
+        [changes(named("orders", 8), [("insert", {"id": 3})], lsn=0x1020)],
+    )
+    assert replica.rows("select id from old_orders order by id") == [(1,), (2,)]
+    assert replica.rows("select id from orders") == [(3,)]
