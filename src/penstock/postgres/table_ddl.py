@@ -24,7 +24,7 @@ from typing import Literal, TypeAlias
 
 from psycopg import sql
 
-from penstock.postgres.connection import Connection, translated_errors
+from penstock.postgres.connection import Connection
 from penstock.postgres.sequence_ddl import parameters
 from penstock.postgres.table_definition import ColumnDefinition, ForeignKey, Index, KeyConstraint, TableDefinition
 from penstock.postgres.target_names import Place, fitted
@@ -118,9 +118,8 @@ def renames(definition: TableDefinition, place: Place) -> list[sql.Composed]:
 def missing(target: Connection, place: Place, steps: Iterable[Step]) -> list[Step]:
     """The steps that are still to be done: without what is there already, and what this server does not know."""
     table = place.identifier.as_string(None)
-    with translated_errors(f"Looking at {place.schema}.{place.name} in the target"):
-        constraints = target.execute(_CONSTRAINTS, [table]).fetchall()
-        indexes = {name for (name,) in target.execute(_INDEXES, [table])}
+    constraints = target.execute(_CONSTRAINTS, [table]).fetchall()
+    indexes = {name for (name,) in target.execute(_INDEXES, [table])}
     done = {
         "constraint": {name for name, _ in constraints},
         "index": indexes,

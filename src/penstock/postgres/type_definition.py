@@ -1,7 +1,7 @@
 """The types that tables need and that Postgres does not bring along: enums, domains, composite types, ranges.
 
-Types of extensions are not copied: the target must have the extension. Base types (written in C) and the row types of
-tables are left out, too; what needs them is refused by the target, which names them.
+What must be in the target already is left out (``penstock.postgres.required_objects``): types of extensions, base types
+(written in C), and the row types of tables.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from graphlib import TopologicalSorter
 from typing import Any, TypeAlias
 
 from penstock.postgres.connection import Connection, translated_errors
+from penstock.postgres.required_objects import NEEDED_TYPES
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ TypeDefinition: TypeAlias = EnumType | DomainType | CompositeType | RangeType
 def read_types(connection: Connection, oids: Iterable[int]) -> list[TypeDefinition]:
     """What the tables with these oids need, each after those that it is made of."""
     with translated_errors("Reading the types of the source"):
-        edges = connection.execute(_NEEDED + _EDGES, [list(oids)]).fetchall()
+        edges = connection.execute(NEEDED_TYPES + _EDGES, [list(oids)]).fetchall()
         order = list(TopologicalSorter(_graph(edges)).static_order())
         found: dict[int, TypeDefinition] = {
             **_read_enums(connection, order),
@@ -86,12 +87,6 @@ def read_types(connection: Connection, oids: Iterable[int]) -> list[TypeDefiniti
     return [found[oid] for oid in order if oid in found and oid not in belongs]
 
 
-def required_extensions(connection: Connection, oids: Iterable[int]) -> set[str]:
-    """The extensions that the tables' types, expressions, operator classes and collations come from."""
-    with translated_errors("Reading the extensions of the source"):
-        return {name for (name,) in connection.execute(_NEEDED + _EXTENSIONS, [list(oids)])}
-
-
 def _graph(edges: Iterable[tuple[Any, ...]]) -> dict[int, set[int]]:
     graph: dict[int, set[int]] = {}
     for oid, below in edges:
@@ -100,7 +95,8 @@ def _graph(edges: Iterable[tuple[Any, ...]]) -> dict[int, set[int]]:
 
 
 def _read_enums(connection: Connection, oids: list[int]) -> dict[int, TypeDefinition]:
-    return {row[0]: EnumType(*row[:3], labels=tuple(row[3])) for row in connection.execute(_ENUMS, [oids])}
+    rows = connection.execute(_ENUMS, [oids])
+    return {oid: EnumType(oid, schema, name, tuple(labels)) for oid, schema, name, labels in rows}
 
 
 def _read_domains(connection: Connection, oids: list[int]) -> dict[int, TypeDefinition]:
@@ -108,7 +104,10 @@ def _read_domains(connection: Connection, oids: list[int]) -> dict[int, TypeDefi
     for oid, *check in connection.execute(_DOMAIN_CHECKS, [oids]):
         checks.setdefault(oid, []).append(DomainCheck(*check))
     rows = connection.execute(_DOMAINS, [oids])
-    return {row[0]: DomainType(*row[:7], checks=tuple(checks.get(row[0], ()))) for row in rows}
+    return {
+        oid: DomainType(oid, schema, name, base, collation, default, not_null, tuple(checks.get(oid, ())))
+        for oid, schema, name, base, collation, default, not_null in rows
+    }
 
 
 def _read_composites(connection: Connection, oids: list[int]) -> dict[int, TypeDefinition]:
@@ -133,57 +132,9 @@ def _range(row: tuple[Any, ...]) -> RangeType:
     )  # fmt: skip
 
 
-# Everything that belongs to the tables and may name a type, a function, an operator: defaults, constraints, indexes.
-# ``needed``: the types of columns and those in expressions, and all that these are made of, however deeply; ``above`` is
-# what needs it. What Postgres brings along is looked into as well, since an array of a row may be of anybody's.
-_NEEDED = """
-with recursive wanted as (select unnest(%s::oid[]) as oid), belonging (classid, objid) as (
-    select 'pg_class'::regclass::oid, oid from wanted
-    union all select 'pg_attrdef'::regclass, d.oid from pg_attrdef d join wanted on wanted.oid = d.adrelid
-    union all select 'pg_constraint'::regclass, c.oid from pg_constraint c join wanted on wanted.oid = c.conrelid
-    union all select 'pg_class'::regclass, i.indexrelid from pg_index i join wanted on wanted.oid = i.indrelid
-), needed (above, oid) as (
-    select null::oid, a.atttypid from pg_attribute a join wanted on wanted.oid = a.attrelid
-    where a.attnum > 0 and not a.attisdropped
-    union
-    select null::oid, d.refobjid from pg_depend d join belonging b on b.classid = d.classid and b.objid = d.objid
-    where d.refclassid = 'pg_type'::regclass
-    union
-    select t.oid, below.oid from needed join pg_type t on t.oid = needed.oid
-    cross join lateral (
-        select t.typbasetype
-        union all select t.typelem
-        union all select a.atttypid from pg_class c join pg_attribute a on a.attrelid = c.oid
-            where c.oid = t.typrelid and c.relkind = 'c' and a.attnum > 0 and not a.attisdropped
-        union all select r.rngsubtype from pg_range r where r.rngtypid = t.oid
-        union all select r.rngtypid from pg_range r where r.rngmultitypid = t.oid
-        union all select d.refobjid from pg_constraint c
-            join pg_depend d on d.classid = 'pg_constraint'::regclass and d.objid = c.oid
-            where c.contypid = t.oid and d.refclassid = 'pg_type'::regclass and d.refobjid <> t.oid
-        union all select d.refobjid from pg_depend d
-            where d.classid = 'pg_type'::regclass and d.objid = t.oid and t.typtype = 'd'
-            and d.refclassid = 'pg_type'::regclass
-    ) as below (oid)
-    where below.oid <> 0
-)
-"""
 _EDGES = """
 select oid, null from needed where above is null union select above, oid from needed where above is not null
 order by 1, 2
-"""
-
-_EXTENSIONS = """
-, object (classid, objid) as (
-    select 'pg_type'::regclass::oid, oid from needed
-    union select d.refclassid, d.refobjid from pg_depend d
-        join belonging b on b.classid = d.classid and b.objid = d.objid where d.deptype = 'n'
-    union select d.refclassid, d.refobjid from needed
-        join pg_constraint c on c.contypid = needed.oid
-        join pg_depend d on d.classid = 'pg_constraint'::regclass and d.objid = c.oid where d.deptype = 'n'
-)
-select distinct e.extname::text from object o
-join pg_depend d on d.classid = o.classid and d.objid = o.objid and d.deptype = 'e'
-join pg_extension e on d.refclassid = 'pg_extension'::regclass and e.oid = d.refobjid
 """
 
 # Those of Postgres itself and of extensions.
