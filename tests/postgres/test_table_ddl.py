@@ -5,13 +5,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from psycopg import sql
 
 from penstock.postgres import sequence_ddl, table_ddl, type_ddl
 from penstock.postgres.connection import Connection, connect
 from penstock.postgres.sequence_definition import read_sequences
 from penstock.postgres.table_ddl import Step
-from penstock.postgres.table_definition import TableDefinition
+from penstock.postgres.table_definition import Index, TableDefinition
 from penstock.postgres.target_names import Place, fitted
 from penstock.postgres.type_definition import EnumType, read_types
 from penstock.testing.embedded_postgres import EmbeddedPostgres
@@ -22,12 +24,6 @@ from tests.postgres.mirrored_schema import definition_of, execute, make_what_tab
 TABLE = ("public", "t")
 
 
-@pytest.fixture(params=[16, 18])
-def server(request: pytest.FixtureRequest) -> EmbeddedPostgres:
-    found: EmbeddedPostgres = request.getfixturevalue(f"postgres{request.param}")
-    return found
-
-
 @contextmanager
 def _database(server: EmbeddedPostgres) -> Iterator[Connection]:
     name = f"test_{uuid.uuid4().hex[:12]}"
@@ -36,22 +32,36 @@ def _database(server: EmbeddedPostgres) -> Iterator[Connection]:
     server.drop_database(name)
 
 
-@pytest.fixture
-def source(server: EmbeddedPostgres) -> Iterator[Connection]:
-    with _database(server) as session:
-        yield session
+@pytest.fixture(scope="module", params=[16, 18])
+def databases(request: pytest.FixtureRequest) -> Iterator[tuple[Connection, Connection]]:
+    server: EmbeddedPostgres = request.getfixturevalue(f"postgres{request.param}")
+    with _database(server) as one, _database(server) as other:
+        yield one, other
 
 
-@pytest.fixture
-def target(server: EmbeddedPostgres) -> Iterator[Connection]:
-    with _database(server) as session:
-        yield session
-
-
-@pytest.fixture
-def newer(postgres18: EmbeddedPostgres) -> Iterator[Connection]:
+@pytest.fixture(scope="module")
+def newer_database(postgres18: EmbeddedPostgres) -> Iterator[Connection]:
     with _database(postgres18) as session:
         yield session
+
+
+# DDL is transactional: each test finds empty databases again, without the time that making them takes.
+@pytest.fixture
+def source(databases: tuple[Connection, Connection]) -> Iterator[Connection]:
+    with databases[0].transaction(force_rollback=True):
+        yield databases[0]
+
+
+@pytest.fixture
+def target(databases: tuple[Connection, Connection]) -> Iterator[Connection]:
+    with databases[1].transaction(force_rollback=True):
+        yield databases[1]
+
+
+@pytest.fixture
+def newer(newer_database: Connection) -> Iterator[Connection]:
+    with newer_database.transaction(force_rollback=True):
+        yield newer_database
 
 
 def _tables(source: Connection) -> list[tuple[str, str]]:
@@ -81,7 +91,7 @@ def test_awkward_tables_are_made_equal(source: Connection, target: Connection, w
     assert differences(source, target, tables) == []
 
 
-@pytest.mark.parametrize("server", [18], indirect=True)
+@pytest.mark.parametrize("databases", [18], indirect=True)
 @pytest.mark.parametrize("what", NEWEST)
 def test_what_came_with_postgres_18_is_made_equal(source: Connection, target: Connection, what: str) -> None:
     source.execute(NEWEST[what])
@@ -238,7 +248,7 @@ def test_a_sequence_that_the_target_lacks_is_not_set(source: Connection, target:
     assert target.execute(sequence_ddl.set_sequence(sequence, {})).fetchall() == [(None,)]
 
 
-@pytest.mark.parametrize("server", [16], indirect=True)
+@pytest.mark.parametrize("databases", [16], indirect=True)
 def test_an_older_source_is_made_in_a_newer_target(source: Connection, newer: Connection) -> None:
     source.execute(EVERYTHING)
     mirror(source, newer, [ODD, PARENT])
@@ -247,7 +257,7 @@ def test_an_older_source_is_made_in_a_newer_target(source: Connection, newer: Co
     assert kinds == {"not-null constraint", "foreign key", "key", "primary key"}
 
 
-@pytest.mark.parametrize("server", [16], indirect=True)
+@pytest.mark.parametrize("databases", [16], indirect=True)
 def test_what_an_older_target_does_not_know_is_left_out(newer: Connection, target: Connection) -> None:
     newer.execute("create table public.t (a int not null, b int)")
     newer.execute("alter table public.t add constraint n not null b not valid")
@@ -265,3 +275,22 @@ def test_a_name_is_cut_between_characters_and_keeps_a_digest() -> None:
     cut = {fitted("ß" * 30 + end, "__import_1") for end in ("aaa", "aab")}
     assert len(cut) == 2
     assert all(name.endswith("__import_1") and name.startswith("ß" * 20) and len(name.encode()) <= 63 for name in cut)
+
+
+@settings(derandomize=True, database=None)
+@given(
+    st.sets(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=80), max_size=8),
+    st.text("tß_", min_size=1, max_size=40),
+    st.sampled_from(["", "__import_1", "__import_123456789"]),
+)
+def test_names_stay_apart_and_fit_wherever_a_table_is_made(parts: set[str], table: str, suffix: str) -> None:
+    names = {name for part in parts for name in (part, f"t_{part}") if len(name.encode()) <= 63}
+    indexes = tuple(Index(name, False, "") for name in sorted(names))
+    definition = TableDefinition(1, "s", "t", "r", (), None, (), (), (), indexes, "d", None, None, None)
+    place = Place("s", table, suffix)
+    chosen = place.names(definition)
+    assert set(chosen) == names
+    assert len(set(chosen.values())) == len(names)
+    assert all(len(name.encode()) <= 63 and name.endswith(suffix) for name in (place.name, *chosen.values()))
+    if (table, suffix) == ("t", ""):
+        assert all(name == kept for name, kept in chosen.items())

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator, Sequence
 
 import pytest
 
-from penstock.postgres.connection import Connection
+from penstock.postgres import sequence_definition
+from penstock.postgres.connection import Connection, connect
 from penstock.postgres.required_objects import (
     missing_extensions,
     missing_objects,
@@ -210,3 +212,21 @@ def test_what_must_be_in_the_target_already_is_named(connection: Connection) -> 
     assert missing_objects(connection, needed) == []
     connection.execute("drop table public.rows cascade; drop function public.h cascade; drop schema public cascade")
     assert missing_objects(connection, needed) == needed
+
+
+def test_a_sequence_that_is_renamed_while_it_is_read_is_read_again(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection.execute("create table public.t (a serial)")
+    renamed: list[str] = []
+    values = sequence_definition._values
+
+    def rename_first(session: Connection, sequences: Sequence[tuple[object, ...]]) -> Iterator[object]:
+        if not renamed:
+            renamed.append("now")
+            with connect(connection.info.dsn) as other:
+                other.execute("alter sequence public.t_a_seq rename to other")
+        return values(session, sequences)
+
+    monkeypatch.setattr(sequence_definition, "_values", rename_first)
+    assert [sequence.name for sequence in read_sequences(connection, oids_of(connection, [TABLE]))] == ["other"]

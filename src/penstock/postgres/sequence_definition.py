@@ -7,13 +7,16 @@ qualify the names in every expression.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import psycopg
 from psycopg import sql
 
 from penstock.postgres.connection import Connection, translated_errors
 
+_ATTEMPTS = 3
 _SEQUENCES_PER_QUERY = 200  # each is a relation of its own, which the query locks (for reading) and plans
 
 
@@ -60,8 +63,17 @@ class SequenceDefinition:
 
 def read_sequences(connection: Connection, oids: Iterable[int]) -> list[SequenceDefinition]:
     """The sequences that the tables with these oids need, by name. Needs SELECT on each of them."""
+    wanted = list(oids)
     with translated_errors("Reading the sequences of the source"):
-        rows = connection.execute(_SEQUENCES, [list(oids)]).fetchall()
+        for _ in range(_ATTEMPTS - 1):
+            with suppress(psycopg.errors.UndefinedTable):  # dropped or renamed since we read its name
+                return _read(connection, wanted)
+        return _read(connection, wanted)
+
+
+def _read(connection: Connection, oids: list[int]) -> list[SequenceDefinition]:
+    with connection.transaction():
+        rows = connection.execute(_SEQUENCES, [oids]).fetchall()
         values = dict(_values(connection, [row[:3] for row in rows]))
     return [_definition(row, values[row[0]]) for row in rows]
 

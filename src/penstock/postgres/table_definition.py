@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal, cast
 
+from penstock.errors import SourceUnavailable
 from penstock.postgres.connection import Connection, translated_errors
 from penstock.postgres.sequence_definition import SequenceParameters
 
@@ -173,8 +174,16 @@ def _column(
 
 
 def _constraint(
-    name: str, kind: str, definition: str, deferrable: bool, deferred: bool, columns: list[str], options: str | None
+    name: str,
+    kind: str,
+    definition: str | None,
+    deferrable: bool,
+    deferred: bool,
+    columns: list[str],
+    options: str | None,
 ) -> KeyConstraint | CheckConstraint:
+    if definition is None:
+        raise SourceUnavailable(f"The constraint {name} of the source was altered while its definition was read.")
     if kind == "c":
         return CheckConstraint(name, definition)
     if kind == "n":
@@ -202,12 +211,15 @@ def _foreign_key(name: str, columns: list[str], *rest: Any) -> ForeignKey:
     )
 
 
-def _index(name: str, is_unique: bool, heads: list[str], definition: str) -> Index:
-    """Postgres prints the whole statement; ``heads`` is how it may begin, up to the table."""
+def _index(name: str, is_unique: bool, heads: list[str], definition: str | None) -> Index:
+    """Postgres prints the whole statement; ``heads`` is how it may begin, up to the table.
+
+    It prints what is there now, which is not always what was there when the query began.
+    """
     for head in heads:
-        if definition.startswith(head):
+        if definition is not None and definition.startswith(head):
             return Index(name, is_unique, definition[len(head) :])
-    raise AssertionError(f"an index's definition that begins otherwise: {definition}")
+    raise SourceUnavailable(f"The index {name} of the source was altered while its definition was read.")
 
 
 def _options(of: str) -> str:
