@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -72,6 +75,7 @@ def test_a_mirror_that_the_sink_filled_is_equal(items: Mirror) -> None:
         ("update public.items set code = null, done = null where id = 1", "id=1: differs in done, code"),
         ("delete from public.items where id = 2", "id=2: missing in the sink"),
         ("insert into public.items (id) values (5)", "id=5: only in the sink"),
+        ("insert into public.items (note) values ('x')", "id=NULL: only in the sink"),
         (
             "insert into public.items select * from public.items where id = 4",
             "id=4: more than once in the sink, 2 rows",
@@ -250,6 +254,25 @@ def test_many_chunks_in_parallel_give_the_same_as_one(mirror: Mirror) -> None:
     assert seen[-1] == 50000
     mirror.lake("update public.many set v = 'y' where id in (1, 25000, 50000)")
     assert said(mirror.compare("many", workers=3)) == [f"id={n}: differs in v" for n in (1, 25000, 50000)]
+
+
+def test_a_file_that_another_process_has_open_is_waited_for(items: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = (
+        f"import duckdb, sys; held = duckdb.connect({str(items.path)!r}); print('open', flush=True); sys.stdin.read()"
+    )
+    waits = []
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"open\n"
+
+        def closes_it(seconds: float) -> None:
+            waits.append(seconds)
+            other.communicate()
+
+        monkeypatch.setattr(time, "sleep", closes_it)
+        position = items.target.position()
+    assert position is not None
+    assert len(waits) == 1
 
 
 def test_without_a_file_there_is_nothing_to_compare(mirror: Mirror) -> None:

@@ -134,6 +134,14 @@ def test_unusual_names_composite_keys_and_another_order_of_columns(replica: Repl
     ]
 
 
+def test_a_row_without_a_key_in_a_target_without_a_primary_key_is_found(replica: Replica) -> None:
+    replica.source.execute("create table public.t (a int, b int, v text, primary key (a, b))")
+    replica.target.execute("create table public.t (a int, b int, v text)")
+    replica.both("insert into public.t values (1, 1, 'x')")
+    replica.target.execute("insert into public.t values (1, null, 'x')")
+    assert said(replica.compare("t")) == ["a=1, b=NULL: only in the sink"]
+
+
 def test_text_keys_need_no_common_collation(replica: Replica) -> None:
     replica.source.execute("create table public.words (word text primary key, n int)")
     replica.target.execute('create table public.words (word text collate "pg_unicode_fast" primary key, n int)')

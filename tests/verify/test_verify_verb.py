@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from penstock.changelog.admission import Ready, write_ready
 from penstock.lsn import LSN
 from penstock.pipeline import Pipeline
 from penstock.postgres.connection import connect
+from penstock.testing.embedded_postgres import EmbeddedPostgres
 from tests.cli.command import Here, Outcome, write_config
 from tests.docs.pages import ROOT, blocks, section
 from tests.verify.duckdb_mirror import Mirror
@@ -135,6 +137,31 @@ def test_a_table_whose_import_is_not_complete_is_named_and_left_out(shop: Shop) 
     assert [line.split()[0] for line in outcome.out.splitlines()] == ["left", "equal"]
     assert "public.notes in lake was not compared: its import is not complete" in outcome.err
     assert shop.verify("--table", "notes").code == 1
+
+
+def test_a_postgres_sink_is_compared_by_both_servers(shop: Shop, postgres18: EmbeddedPostgres) -> None:
+    name = f"replica_{uuid.uuid4().hex[:12]}"
+    url = postgres18.create_database(name)
+    document = yaml.safe_load(shop.file.read_text())
+    document["sinks"] = [
+        {"name": "replica", "type": "postgres", "url": url.replace("postgres@", "postgres:hidden-word@")}
+    ]
+    shop.file.write_text(yaml.safe_dump(document))
+    with connect(url) as target:
+        target.execute(TABLES.encode())
+        target.execute("create schema penstock; create table penstock.progress (sink text primary key, lsn pg_lsn)")
+        target.execute("insert into penstock.progress values ('replica', %s)", [str(shop.mirror.fill("notes"))])
+        assert shop.verify().code == 0
+        target.execute("update public.orders set status = '' where id = 999")
+        outcome = shop.verify()
+        assert outcome.code == 1
+        assert "id=999: differs in status" in outcome.out
+        shop.mirror.source("insert into public.orders values (2000, 'on its way')")
+        behind = shop.verify("--debug")
+    postgres18.drop_database(name)
+    assert behind.code == 1
+    assert 'Sink "replica" stands at' in behind.err
+    assert "hidden-word" not in behind.out + behind.err
 
 
 def test_before_init_there_is_nothing_to_compare(database: str, tmp_path: Path, penstock: Here) -> None:

@@ -35,7 +35,7 @@ from penstock.verify.target import Figures, Key, TablePair, no_figures
 _ROWS_PER_BUCKET = 500
 _FEWEST_BUCKETS, _MOST_BUCKETS = 64, 16_384
 _ROWS_AT_ONCE = 2_000_000
-_KEYS_AT_ONCE = 500
+_KEYS_AT_ONCE = 2_000
 
 _R = TypeVar("_R")
 
@@ -95,11 +95,13 @@ class TableComparison:
             again = self._source_figures()
             still = np.array_equal(source, again)
             if still and known is not None and all(map(np.array_equal, known, (again, target))):
-                return self._bag_report(again, _differing(again, target))
+                return self._bag_report(again, target)
             known, source = ((again, target) if still else None), again
         return self._report(source, [], [()])
 
-    def _bag_report(self, source: Figures, buckets: Sequence[int]) -> TableReport:
+    def _bag_report(self, source: Figures, target: Figures) -> TableReport:
+        """Names rows of the first buckets that differ, and says if there are more."""
+        buckets, *others = _groups(source, target)
         lacking, extra = bag_differences(*self._keys(buckets))
         kinds: list[tuple[Kind, Counter[Key]]] = [("missing", lacking), ("extra", extra)]
         found = [
@@ -107,7 +109,7 @@ class TableComparison:
             for kind, rows in kinds
             for row, count in rows.items()
         ]
-        return self._report(source, found, [])
+        return self._report(source, found, [], more=bool(others))
 
     def _report(
         self, source: Figures, differences: list[Difference], unjudged: Sequence[Key], more: bool = False

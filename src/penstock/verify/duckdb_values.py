@@ -55,7 +55,7 @@ class HashedRows:
         texts = ", ".join(f"{self._text(index)} AS t{index}" for index in range(len(self.columns)))
         if among is None:
             return f"SELECT {texts} FROM {source}"
-        same = " AND ".join(f"t{column} = w.k{index}" for index, column in enumerate(self.key))
+        same = " AND ".join(f"t.t{column} IS NOT DISTINCT FROM w.k{index}" for index, column in enumerate(self.key))
         return f"SELECT t.* FROM (SELECT {texts} FROM {source}) AS t SEMI JOIN {among} AS w ON {same}"
 
     def _hashed(self, source: str) -> str:

@@ -38,18 +38,26 @@ def source_rows_query(layout: TableLayout, keys: Sequence[Key]) -> sql.Composed:
 
 
 def with_keys(relation: Relation, keys: Sequence[Key]) -> sql.Composed:
-    types = {column.name: sql.SQL(column.type_name) for column in relation.columns}
+    """In a way that an index serves; but for keys with a NULL in them, which only a target without a primary key has."""
     names = sql.SQL(", ").join(map(sql.Identifier, relation.key))
-    rows = sql.SQL(", ").join(
-        sql.SQL("({})").format(
-            sql.SQL(", ").join(
-                sql.SQL("{}::{}").format(sql.Literal(text), types[name])
-                for name, text in zip(relation.key, key, strict=True)
-            )
-        )
-        for key in keys
-    )
-    return sql.SQL("({}) in (values {})").format(names, rows)
+    whole = [_literals(relation, key) for key in keys if None not in key]
+    conditions = [_same(relation, key) for key in keys if None in key]
+    if whole:
+        rows = sql.SQL(", ").join(sql.SQL("({})").format(sql.SQL(", ").join(row)) for row in whole)
+        conditions.append(sql.SQL("({}) in (values {})").format(names, rows))
+    return sql.SQL("({})").format(sql.SQL(" or ").join(conditions))
+
+
+def _same(relation: Relation, key: Key) -> sql.Composed:
+    parts = zip(map(sql.Identifier, relation.key), _literals(relation, key), strict=True)
+    each = (sql.SQL("{} is not distinct from {}").format(name, value) for name, value in parts)
+    return sql.SQL("({})").format(sql.SQL(" and ").join(each))
+
+
+def _literals(relation: Relation, key: Key) -> list[sql.Composed]:
+    types = {column.name: sql.SQL(column.type_name) for column in relation.columns}
+    named = zip(relation.key, key, strict=True)
+    return [sql.SQL("{}::{}").format(sql.Literal(text), types[name]) for name, text in named]
 
 
 def copied(connection: Connection, query: sql.Composed, columns: Sequence[Column], doing: str) -> pa.Table:

@@ -13,7 +13,7 @@ from penstock.verify.target import Key
 def suspects(source: pa.Table, target: pa.Table) -> list[Key]:
     """The keys that only one of the two has, or has more often, or with another hash. Columns k0, k1, …, h."""
     names = [name for name in source.column_names if name != "h"]
-    same = " AND ".join(f"a.{name} = b.{name}" for name in names)
+    same = " AND ".join(f"a.{name} IS NOT DISTINCT FROM b.{name}" for name in names)
     keys = ", ".join(f"coalesce(a.{name}, b.{name})" for name in names)
     rows = f"SELECT {', '.join(names)}, (count(*), min(h), max(h)) AS seen FROM {{}} GROUP BY ALL"
     query = (

@@ -20,6 +20,8 @@ from penstock.postgres.connection import Connection, translated_errors
 from penstock.postgres.publication import PublishedTable, published_tables
 from penstock.postgres.subscription import Subscription
 from penstock.sinks.contract import Sink
+from penstock.sinks.duckdb import DuckDBSettings
+from penstock.sinks.postgres import PostgresSettings
 from penstock.state import PipelineState
 from penstock.tables import Tables
 from penstock.verify.comparison import TableComparison
@@ -129,10 +131,8 @@ def _left_out(sink: str, table: PublishedTable, because: str) -> TableReport:
     return TableReport(sink, table.schema, table.table, "left_out", because=because)
 
 
-def _target(settings: SinkSettings, source_url: str, publications: Sequence[str]) -> Any:
-    if settings.type == "duckdb":
-        from penstock.sinks.duckdb import DuckDBSettings
-
-        assert isinstance(settings, DuckDBSettings)
+def _target(settings: SinkSettings, source_url: str, publications: Sequence[str]) -> DuckDBTarget | PostgresTarget:
+    if isinstance(settings, DuckDBSettings):
         return DuckDBTarget(settings, source_url, publications)
-    return PostgresTarget(settings.name, settings.url.get_secret_value(), source_url)  # type: ignore[attr-defined]
+    assert isinstance(settings, PostgresSettings)
+    return PostgresTarget(settings.name, settings.url.get_secret_value(), source_url)
