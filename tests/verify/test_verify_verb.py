@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from penstock.changelog.admission import Ready, write_ready
+from penstock.cli import verify_verb
 from penstock.lsn import LSN
 from penstock.pipeline import Pipeline
 from penstock.postgres.connection import connect
@@ -63,6 +64,14 @@ def test_equal_tables_are_a_line_each_and_exit_code_0(shop: Shop) -> None:
         ["equal", "lake", "public.notes", "1", "rows"],
         ["equal", "lake", "public.orders", "1,000", "rows"],
     ]
+
+
+def test_where_nobody_watches_long_work_is_told_in_lines(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify_verb, "LINE_SECONDS", 0.0)
+    outcome = shop.verify("--table", "orders")
+    assert outcome.code == 0
+    assert "public.orders in lake: 1,000 rows compared" in outcome.err
+    assert "compared" not in outcome.out
 
 
 def test_differences_are_named_and_exit_code_1(shop: Shop) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Annotated
@@ -16,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from penstock.cli.invocation import ConfigFile, SinkNames, invocation
 from penstock.cli.look_verbs import AsJson
 from penstock.cli.signals import stop_on_signals
+from penstock.cli.watching import LINE_SECONDS
 from penstock.pipeline import Pipeline
 from penstock.postgres.connection import connect
 from penstock.verify.report import TableReport
@@ -98,11 +100,24 @@ def _warn(report: TableReport) -> None:
     )  # fmt: skip
 
 
+def _lines() -> Hears:
+    last = time.monotonic()
+
+    def hear(sink: str, table: str, rows: int, estimated: int | None) -> None:
+        nonlocal last
+        if time.monotonic() - last >= LINE_SECONDS:
+            last = time.monotonic()
+            of = "" if estimated is None else f" of about {max(rows, estimated):,}"
+            logger.info("%s in %s: %s rows compared%s.", table, sink, f"{rows:,}", of)
+
+    return hear
+
+
 @contextmanager
 def _watched() -> Iterator[Hears]:
-    """A bar on standard error where a person is watching."""
+    """A bar on standard error where a person is watching, now and then a line where not."""
     if not sys.stderr.isatty():
-        yield lambda sink, table, rows, estimated: None
+        yield _lines()
         return
     columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn("rows")
     # What is printed goes above the bar, unless it goes somewhere else altogether.
