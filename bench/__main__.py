@@ -19,7 +19,7 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from bench import capture_run, decode, latency
+from bench import capture_run, decode, latency, replica
 from bench.backlog import SERVER, create_table, fill, pg_recvlogical_seconds, pipeline
 from bench.imports import import_seconds, latency_during_copy, psql_copy_seconds, watched
 from bench.parts import Part, wait_for_sink
@@ -197,6 +197,32 @@ def imports(rows: int, seconds: float) -> Iterator[Figure]:
         yield Figure("latency of other tables during a copy, p99", f"{slower:.2f} x", "≤ 2 x", "1.3 x", slower <= 2)
 
 
+def postgres_replica(rows: int) -> Iterator[Figure]:
+    """Backlogs drained by the server's own subscription and by our sink, alternately."""
+    with tempfile.TemporaryDirectory() as directory, replica.replicas(Path(directory)) as targets:
+        targets.pipeline.init()
+        with Part("deliver", targets.pipeline):
+            replica.warm_up(targets)
+            ratios = []
+            for number in range(_ROUNDS):
+                ratios.append(_against_subscription(targets, replica.inserts(targets, rows, 1 + number * rows)))
+            yield _times(f"{rows:,} inserts into Postgres against its own subscription", median(ratios), 0.8, "1.2")
+            ratios = [_against_subscription(targets, replica.updates(targets, rows // 5)) for _ in range(_ROUNDS)]
+            yield _times(f"{rows // 5:,} updates of as many rows, likewise", median(ratios), 0.8, "1.5")
+            ratios = [_against_subscription(targets, replica.hot_updates(targets, rows // 2)) for _ in range(_ROUNDS)]
+            yield _times(f"{rows // 2:,} updates of 1,000 rows, likewise", median(ratios), 3, "10")
+
+
+def _against_subscription(targets: replica.Replicas, mark: int) -> float:
+    theirs, ours = targets.subscription_seconds(mark), targets.our_seconds(mark)
+    _say(f"subscription {theirs:.2f} s, Penstock {ours:.2f} s")
+    return theirs / ours
+
+
+def _times(what: str, ratio: float, bar: float, stretch: str) -> Figure:
+    return Figure(what, f"{ratio:.2f}", f"≥ {bar:g}", stretch, ratio >= bar)
+
+
 def _ticks(postgres: EmbeddedPostgres, batch: int) -> LSN:
     postgres.execute(f"INSERT INTO ticks SELECT -{batch} * 1000 - g, 'value' FROM generate_series(1, 1000) g")
     with connect(postgres.url) as connection:
@@ -211,7 +237,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--only", choices=["capture", "end-to-end", "latency", "memory", "imports"])
+    parser.add_argument("--only", choices=["capture", "end-to-end", "latency", "memory", "imports", "replica"])
     arguments = parser.parse_args()
     parts: dict[str, Callable[[], Iterator[Figure]]] = {
         "capture": lambda: capture_and_decode(arguments.rows),
@@ -219,6 +245,7 @@ def main() -> int:
         "latency": lambda: latencies(arguments.seconds),
         "memory": lambda: one_large_transaction(arguments.rows * 5),
         "imports": lambda: imports(arguments.rows * 10, arguments.seconds),
+        "replica": lambda: postgres_replica(arguments.rows),
     }
     figures = [f for name, part in parts.items() if arguments.only in (None, name) for f in part()]
     table = Table(
