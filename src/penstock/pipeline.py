@@ -298,9 +298,12 @@ class Pipeline:
         for name in names:
             if name not in known:
                 raise ConfigError(f'There is no sink "{name}" in the config; there are: {", ".join(known)}.')
-        return [
+        sinks = [
             sink_class(settings.type)(settings) for settings in known.values() if not names or settings.name in names
         ]
+        for sink in sinks:
+            sink.source = self._url
+        return sinks
 
 
 def _check_java() -> Finding:

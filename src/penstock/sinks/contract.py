@@ -99,6 +99,7 @@ class Sink(Generic[S]):
 
     origin: str = ""  # the source's system identifier, known before ``prepare``: positions of another mean nothing
     subscription: str = ""  # the replication slot, likewise known before ``prepare``
+    source: str = ""  # the source's URL, for a sink that asks it more than the stream says; "" where there is none
 
     def __init__(self, settings: S) -> None:
         self.settings = settings

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, ClassVar, Literal
@@ -12,7 +14,7 @@ from pydantic import Field, SecretStr
 
 from penstock.changes import MESSAGES, ChangeBatch, concat
 from penstock.config.sink import SinkSettings
-from penstock.errors import SinkRefused, SinkUnavailable
+from penstock.errors import PenstockError, SinkRefused, SinkUnavailable
 from penstock.lsn import LSN
 from penstock.net import net
 from penstock.postgres.connection import Connection
@@ -21,10 +23,13 @@ from penstock.sinks.postgres_changes import Applier
 from penstock.sinks.postgres_imports import Imports
 from penstock.sinks.postgres_records import create_records, has_records
 from penstock.sinks.postgres_session import Session
-from penstock.sinks.postgres_shapes import RelationShapes
+from penstock.sinks.postgres_shapes import Shapes
 from penstock.sinks.postgres_staging import StagedChanges, stage_changes
 from penstock.sinks.postgres_tables import Tables
 
+logger = logging.getLogger(__name__)
+
+_SEQUENCES_SECONDS = 10.0
 _NET_BYTES = 256 << 20  # of one table's changes, reduced to one row per key at once
 
 
@@ -59,12 +64,17 @@ class PostgresSink(Sink[PostgresSettings]):
         self._begin_afresh()
 
     def _begin_afresh(self) -> None:
-        self._tables = Tables(self.settings.name, self.settings.tables_schema, RelationShapes())
+        self._tables = self._new_tables()
         self._held: LSN | None = None  # up to where the target held everything when we last looked
         self._appliers: dict[int, tuple[Connection, Applier]] = {}  # by thread
+        self._prepared = False
+        self._next_sequences = 0.0
+
+    def _new_tables(self) -> Tables:
+        return Tables(self.settings.name, self.settings.tables_schema, Shapes(self.settings.name, self.source))
 
     def __getstate__(self) -> dict[str, Any]:
-        left_here = ("_tables", "_held", "_appliers")
+        left_here = ("_tables", "_held", "_appliers", "_prepared", "_next_sequences", "source")
         return {name: value for name, value in self.__dict__.items() if name not in left_here}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -72,6 +82,9 @@ class PostgresSink(Sink[PostgresSettings]):
         self._begin_afresh()
 
     def close(self) -> None:
+        if self._prepared:
+            self._follow_sequences()
+        self._prepared = False
         self._appliers.clear()
         self._session.close()
 
@@ -81,7 +94,7 @@ class PostgresSink(Sink[PostgresSettings]):
                 self._refuse_without_rights(connection)
 
     def prepare(self) -> LSN | None:
-        self._tables.forget()
+        self._tables = self._new_tables()
         with self._session.opened() as connection:
             if not has_records(connection):
                 self._refuse_without_rights(connection)
@@ -92,6 +105,7 @@ class PostgresSink(Sink[PostgresSettings]):
         if row is not None:
             self.refuse_other_origin(row[1])
         self._held = LSN.parse(row[0]) if row is not None else None
+        self._prepared = True
         return self._held
 
     def imported(self) -> Imported:
@@ -137,6 +151,8 @@ class PostgresSink(Sink[PostgresSettings]):
             if not self._tables.forget():
                 raise
             self._commit_batch(batch, staged)  # somebody may have altered a table, or added an index, since we looked
+        if time.monotonic() >= self._next_sequences:
+            self._follow_sequences()
 
     def _commit_batch(self, batch: Batch, staged: Sequence[StagedChanges]) -> None:
         with self._session.transaction() as connection:
@@ -158,6 +174,17 @@ class PostgresSink(Sink[PostgresSettings]):
             imports.prepare(connection, part)
         with self._session.transaction() as connection:
             imports.commit(connection, part, staged, self._applier(connection))
+        if part.phase == "end":
+            self._follow_sequences()
+
+    def _follow_sequences(self) -> None:
+        """The stream does not tell of sequences, so the source is asked. What cannot be done now is done next time."""
+        self._next_sequences = time.monotonic() + _SEQUENCES_SECONDS
+        try:
+            with self._session.transaction() as connection:
+                self._tables.set_sequences(connection)
+        except PenstockError as error:
+            logger.debug("Sequences of the target of %s are not set: %s", self.settings.name, error)
 
     def _applier(self, connection: Connection) -> Applier:
         """Its temporary tables live as long as the connection."""

@@ -24,8 +24,6 @@ from penstock.sinks.postgres_staging import StagedChanges
 from penstock.sinks.postgres_tables import Tables
 from penstock.sinks.postgres_target import Target, find
 
-_NAME_BYTES = 63
-
 
 @dataclass(frozen=True)
 class _Filling:
@@ -75,7 +73,7 @@ class Imports:
             return
         with connection.transaction():
             self._remove_doubles(connection, part.relation, target)
-            self._tables.index(connection, part.relation, *filling.shadow)
+            self._tables.index(connection, part.relation, part.job)
             connection.execute(
                 "UPDATE penstock.imports_under_way SET indexed = true WHERE sink = %s AND job = %s",
                 [self._sink, part.job],
@@ -154,7 +152,7 @@ class Imports:
         relation = part.relation
         shadow = None
         if relation.columns:
-            target = self._tables.shadow(connection, relation, _shadow_name(relation.table, part.job))
+            target = self._tables.shadow(connection, relation, part.job)
             shadow = target.schema, target.table
         self._record(
             connection,
@@ -167,7 +165,7 @@ class Imports:
             shadow = find(connection, *filling.shadow)
             if shadow is None:
                 raise SinkUnavailable(f"The table that import {part.job} has filled is gone from the target.")
-            self._tables.swap_in(connection, part.relation, filling.source, shadow)
+            self._tables.swap_in(connection, part.relation, filling.source, shadow, part.job)
         self._forget(connection, part.job)
         connection.execute(
             "INSERT INTO penstock.imports VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (sink, oid) DO UPDATE SET "
@@ -191,7 +189,7 @@ class Imports:
             nonlocal latest, shadow
             target = find(connection, *shadow) if shadow else None
             if target is None:
-                target = self._tables.shadow(connection, relation, _shadow_name(relation.table, filling.job))
+                target = self._tables.shadow(connection, relation, filling.job)
                 shadow = target.schema, target.table
             if source is None:
                 latest = relation.schema, relation.table
@@ -276,11 +274,6 @@ def _copy(connection: Connection, target: Target, relation: Relation, changes: I
         for batch in changes:
             for piece in pieces(copy_lines([batch.new[index] for index in writable])):
                 copy.write(piece)
-
-
-def _shadow_name(table: str, job: int) -> str:
-    suffix = f"__import_{job}"
-    return table.encode()[: _NAME_BYTES - len(suffix)].decode(errors="ignore") + suffix
 
 
 def _lsn(text: str | None) -> LSN | None:

@@ -1,63 +1,194 @@
-"""Tables of the target made from what the stream says of the source's: columns, types and key."""
+"""Tables of the target, made like the source's: from the source's catalog where it can be asked, else from the stream.
+
+The catalog knows what the stream does not say: defaults, not-null, identity, generated columns, checks, indexes, foreign
+keys, sequences, and the types that columns have. It is asked as of today. A relation that is older than that, because the
+table was altered since, is made from what the stream says, and altered when the stream gets there.
+"""
 
 from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 
 from psycopg import sql
 
 from penstock.changes import Relation
-from penstock.postgres.connection import Connection
+from penstock.errors import SinkRefused, SourceError
+from penstock.postgres import sequence_ddl, table_ddl, type_ddl
+from penstock.postgres.connection import Connection, connect
+from penstock.postgres.required_objects import (
+    missing_extensions,
+    missing_objects,
+    required_extensions,
+    required_objects,
+)
+from penstock.postgres.sequence_definition import SequenceDefinition, read_sequences
+from penstock.postgres.table_ddl import Step
+from penstock.postgres.table_definition import TableDefinition, read_definitions
+from penstock.postgres.target_names import Place
+from penstock.postgres.type_definition import read_types
+from penstock.sinks.postgres_session import as_sink_error
 
-_NAME_BYTES = 63
+logger = logging.getLogger(__name__)
+
+Places = Mapping[tuple[str, str], Place]  # by schema and table in the source
 
 
-class RelationShapes:
-    """Columns with their types, and the key."""
+class Shapes:
+    """``source``: the URL of the source, or "" if there is none to ask."""
 
-    def create(self, connection: Connection, relation: Relation, schema: str, table: str, keyed: bool) -> None:
-        connection.execute(_create_schema(connection, schema))
+    def __init__(self, sink: str, source: str) -> None:
+        self._sink, self._source = sink, source
+
+    def create(self, target: Connection, relation: Relation, place: Place, keyed: bool) -> None:
+        """An empty table; ``keyed``: with all that belongs to it but foreign keys, else with columns alone."""
+        definition = self._definition(target, relation)
+        _create_schema(target, place.schema)
+        if definition is not None:
+            target.execute(table_ddl.create_table(definition, place, keyed))
+            if keyed:
+                _execute(target, table_ddl.missing(target, place, table_ddl.after_copy(definition, place)))
+                self._own(target, [relation.oid], {(relation.schema, relation.table): place})
+            return
         parts = [
             sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.type_name))
             for column in relation.columns
         ]
         if keyed and relation.key:
             parts.append(sql.SQL("PRIMARY KEY ({})").format(_key(relation)))
-        connection.execute(
-            sql.SQL("CREATE TABLE {} ({})").format(sql.Identifier(schema, table), sql.SQL(", ").join(parts))
-        )
+        target.execute(sql.SQL("CREATE TABLE {} ({})").format(place.identifier, sql.SQL(", ").join(parts)))
 
-    def index(self, connection: Connection, relation: Relation, schema: str, table: str) -> None:
-        if relation.key:
-            connection.execute(
-                sql.SQL("ALTER TABLE {} ADD PRIMARY KEY ({})").format(sql.Identifier(schema, table), _key(relation))
-            )
+    def index(self, target: Connection, relation: Relation, place: Place) -> None:
+        """Keys, indexes and checks of a table that is full. What is there is left alone."""
+        definition = self._definition(target, relation)
+        if definition is not None:
+            steps = [*table_ddl.add_primary_key(definition, place), *table_ddl.after_copy(definition, place)]
+            _execute(target, table_ddl.missing(target, place, steps))
+        elif relation.key:
+            target.execute(sql.SQL("ALTER TABLE {} ADD PRIMARY KEY ({})").format(place.identifier, _key(relation)))
 
-    def settle(self, connection: Connection, relation: Relation, schema: str, table: str) -> None:
-        """The key gets the name that Postgres would have given it."""
-        row = connection.execute(
-            "SELECT conname FROM pg_constraint WHERE conrelid = to_regclass(%s) AND contype = 'p'",
-            [sql.Identifier(schema, table).as_string(connection)],
-        ).fetchone()
-        wanted = _cut(table, "_pkey")
-        if row is not None and row[0] != wanted:
-            connection.execute(
-                sql.SQL("ALTER TABLE {} RENAME CONSTRAINT {} TO {}").format(
-                    sql.Identifier(schema, table), sql.Identifier(row[0]), sql.Identifier(wanted)
-                )
+    def hand_over(self, target: Connection, relation: Relation, place: Place) -> None:
+        """Before the former table goes: its sequences belong to the one at ``place``, which will take its place."""
+        if self._definition(target, relation) is not None:
+            self._own(target, [relation.oid], {(relation.schema, relation.table): place})
+
+    def settle(
+        self, target: Connection, relation: Relation, place: Place, tables: Mapping[int, tuple[str, str]]
+    ) -> None:
+        """After it has: indexes get their names, sequences their values, and foreign keys come in, those of the other
+        ``tables`` (by oid, under the source's names) that refer to this one, too."""
+        definition = self._definition(target, relation)
+        if definition is None:
+            _rename_key(target, place)
+            return
+        for statement in table_ddl.renames(definition, place):
+            target.execute(statement)
+        places = {name: Place(*name) for name in tables.values()}
+        self._own(target, [relation.oid], places)
+        self._add_foreign_keys(target, list(tables), places)
+
+    def set_sequences(self, target: Connection, tables: Mapping[int, tuple[str, str]]) -> None:
+        """The sequences of these tables get the source's values."""
+        if not self._source or not tables:
+            return
+        places = {name: Place(*name) for name in tables.values()}
+        with connect(self._source, application_name=f"penstock {self._sink}") as source:
+            sequences = read_sequences(source, list(tables))
+        for sequence in sequences:
+            target.execute(sequence_ddl.set_sequence(sequence, places))
+
+    def _own(self, target: Connection, oids: Sequence[int], places: Places) -> None:
+        with connect(self._source, application_name=f"penstock {self._sink}") as source:
+            sequences: list[SequenceDefinition] = read_sequences(source, oids)
+        for sequence in sequences:
+            own = sequence_ddl.own_sequence(sequence, places)
+            if own is not None:
+                target.execute(own)
+
+    def _add_foreign_keys(self, target: Connection, oids: Sequence[int], places: Places) -> None:
+        with connect(self._source, application_name=f"penstock {self._sink}") as source:
+            definitions = read_definitions(source, oids)
+        for definition in definitions.values():
+            place = places.get((definition.schema, definition.table))
+            if place is not None and definition.foreign_keys:
+                steps = table_ddl.add_foreign_keys(definition, place, places)
+                _execute(target, table_ddl.missing(target, place, steps))
+                steps = table_ddl.validate_foreign_keys(definition, place, places)
+                _execute(target, table_ddl.missing(target, place, steps))
+
+    def _definition(self, target: Connection, relation: Relation) -> TableDefinition | None:
+        """None where the source cannot be asked, or has altered the table since. What it needs is in the target then."""
+        if not self._source:
+            return None
+        try:
+            with connect(self._source, application_name=f"penstock {self._sink}") as source:
+                definition = read_definitions(source, [relation.oid]).get(relation.oid)
+                if definition is None or not _describes(definition, relation):
+                    return None
+                self._make_what_it_needs(source, target, relation)
+                return definition
+        except SourceError as error:
+            raise as_sink_error(error, self._sink) from error
+
+    def _make_what_it_needs(self, source: Connection, target: Connection, relation: Relation) -> None:
+        oids = [relation.oid]
+        absent = sorted(missing_extensions(target, required_extensions(source, oids)))
+        if absent:
+            raise SinkRefused(
+                f"Sink {self._sink}: {relation.qualified_name} needs extension {', '.join(absent)}, which the target lacks.",
+                f"Run there: CREATE EXTENSION {absent[0]}; then start again.",
             )
+        others = missing_objects(target, required_objects(source, oids))
+        if others:
+            raise SinkRefused(
+                f"Sink {self._sink}: {relation.qualified_name} needs {others[0]}, which the target lacks.",
+                "Create it there, then start again.",
+            )
+        types, sequences = read_types(source, oids), read_sequences(source, oids)
+        for needed in (*types, *sequences):
+            _create_schema(target, needed.schema)
+        for type_ in types:
+            target.execute(type_ddl.create_type(type_))
+        for sequence in sequences:
+            if not sequence.is_identity:
+                target.execute(sequence_ddl.create_sequence(sequence))
+
+
+def _describes(definition: TableDefinition, relation: Relation) -> bool:
+    """The names and types that the stream speaks of. A publication may leave columns out; then the table has only those."""
+    columns = {column.name: column.type for column in definition.columns if column.generated is None}
+    spoken_of = {column.name: column.type_name for column in relation.columns}
+    generated = {column.name for column in definition.columns if column.generated is not None}
+    named = (definition.schema, definition.table) == (relation.schema, relation.table)
+    return named and columns == {name: type_ for name, type_ in spoken_of.items() if name not in generated}
+
+
+def _execute(target: Connection, steps: Iterable[Step]) -> None:
+    for step in steps:
+        target.execute(step.statement)
 
 
 def _key(relation: Relation) -> sql.Composed:
     return sql.SQL(", ").join(map(sql.Identifier, relation.key))
 
 
-def _create_schema(connection: Connection, schema: str) -> sql.Composed:
+def _create_schema(target: Connection, schema: str) -> None:
     """Looked up first: CREATE SCHEMA IF NOT EXISTS asks for the right to create one even where it exists."""
-    there = connection.execute("SELECT FROM pg_namespace WHERE nspname = %s", [schema]).fetchone()
-    if there is not None:
-        return sql.SQL("SELECT").format()
-    return sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema))
+    if target.execute("SELECT FROM pg_namespace WHERE nspname = %s", [schema]).fetchone() is None:
+        target.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
 
 
-def _cut(table: str, suffix: str) -> str:
-    """As Postgres cuts names that would be too long: whole characters, at the end of the table's name."""
-    return table.encode()[: _NAME_BYTES - len(suffix)].decode(errors="ignore") + suffix
+def _rename_key(target: Connection, place: Place) -> None:
+    """The key gets the name that Postgres would have given it."""
+    final = place.taken
+    row = target.execute(
+        "SELECT conname FROM pg_constraint WHERE conrelid = to_regclass(%s) AND contype = 'p'",
+        [final.identifier.as_string(target)],
+    ).fetchone()
+    wanted = Place(final.schema, final.table, "_pkey").name
+    if row is not None and row[0] != wanted:
+        target.execute(
+            sql.SQL("ALTER TABLE {} RENAME CONSTRAINT {} TO {}").format(
+                final.identifier, sql.Identifier(row[0]), sql.Identifier(wanted)
+            )
+        )

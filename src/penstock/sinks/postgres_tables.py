@@ -6,26 +6,18 @@
 from __future__ import annotations
 
 import logging
-from typing import Literal, Protocol
+from typing import Literal
 
 from psycopg import sql
 
 from penstock.changes import Column, Relation
 from penstock.errors import SinkRefused
 from penstock.postgres.connection import Connection
+from penstock.postgres.target_names import Place
+from penstock.sinks.postgres_shapes import Shapes
 from penstock.sinks.postgres_target import Target, find, is_referenced
 
 logger = logging.getLogger(__name__)
-
-
-class Shapes(Protocol):
-    """Makes tables like the source's."""
-
-    def create(self, connection: Connection, relation: Relation, schema: str, table: str, keyed: bool) -> None: ...
-
-    def index(self, connection: Connection, relation: Relation, schema: str, table: str) -> None: ...
-
-    def settle(self, connection: Connection, relation: Relation, schema: str, table: str) -> None: ...
 
 
 class Tables:
@@ -71,16 +63,19 @@ class Tables:
         connection.execute(sql.SQL("ALTER TABLE {} {}").format(target.name, sql.SQL(", ").join(changes)))
         return _found(connection, target.schema, target.table)
 
-    def shadow(self, connection: Connection, relation: Relation, table: str) -> Target:
+    def shadow(self, connection: Connection, relation: Relation, job: int) -> Target:
         """A new table for an import to fill, without keys and indexes."""
-        self._shapes.create(connection, relation, relation.schema, table, False)
-        return _found(connection, relation.schema, table)
+        place = _beside(relation.schema, relation.table, job)
+        self._shapes.create(connection, relation, place, False)
+        return _found(connection, place.schema, place.name)
 
-    def index(self, connection: Connection, relation: Relation, schema: str, table: str) -> None:
+    def index(self, connection: Connection, relation: Relation, job: int) -> None:
         """Gives a table that an import has filled its key and its indexes."""
-        self._shapes.index(connection, relation, schema, table)
+        self._shapes.index(connection, relation, _beside(relation.schema, relation.table, job))
 
-    def swap_in(self, connection: Connection, relation: Relation, source: tuple[str, str], shadow: Target) -> None:
+    def swap_in(
+        self, connection: Connection, relation: Relation, source: tuple[str, str], shadow: Target, job: int
+    ) -> None:
         """The filled table takes the place of the one before, in the caller's transaction: there is no moment without it.
 
         A table that others hang on (a view, a foreign key), or that is not ours to make, stays, and gets the rows instead.
@@ -90,7 +85,10 @@ class Tables:
         before = find(connection, schema, table)
         if before is not None and (self._mode == "existing" or _is_depended_on(connection, before)):
             self._replace_rows(connection, before, shadow)
+            self._remember(connection, relation.oid, source, (schema, table))
         else:
+            place = _beside(relation.schema, relation.table, job)
+            self._shapes.hand_over(connection, relation, place)
             if before is not None:
                 connection.execute(sql.SQL("DROP TABLE {}").format(before.name))
             if shadow.schema != schema:
@@ -100,8 +98,19 @@ class Tables:
                     sql.Identifier(schema, shadow.table), sql.Identifier(table)
                 )
             )
-            self._shapes.settle(connection, relation, schema, table)
-        self._remember(connection, relation.oid, source, (schema, table))
+            self._remember(connection, relation.oid, source, (schema, table))
+            self._shapes.settle(connection, relation, place, self.known(connection))
+
+    def known(self, connection: Connection) -> dict[int, tuple[str, str]]:
+        """The tables of the target, by the source's oid, under the source's names."""
+        found = connection.execute(
+            "SELECT oid, source_schema, source_table FROM penstock.tables WHERE sink = %s", [self._sink]
+        )
+        return {oid: (schema, table) for oid, schema, table in found}
+
+    def set_sequences(self, connection: Connection) -> None:
+        if self._mode == "create":
+            self._shapes.set_sequences(connection, self.known(connection))
 
     def _replace_rows(self, connection: Connection, before: Target, shadow: Target) -> None:
         filled = {column.name for column in shadow.columns if not column.generated}
@@ -172,7 +181,8 @@ class Tables:
                 f"Sink {self._sink}: the target has no table {schema}.{table}.",
                 "Create it there, or set `schema: create` on the sink.",
             )
-        self._shapes.create(connection, relation, schema, table, True)
+        place = Place(schema, table)
+        self._shapes.create(connection, relation, place, True)
         return _found(connection, schema, table)
 
     def _remember(self, connection: Connection, oid: int, source: tuple[str, str], target: tuple[str, str]) -> None:
@@ -195,6 +205,10 @@ def _fit(target: Target, column: Column) -> list[sql.Composed]:
     if there.generated or there.type == column.type_name:
         return []
     return [sql.SQL("ALTER COLUMN {} TYPE {} USING {}::text::{}").format(name, type, name, type)]
+
+
+def _beside(schema: str, table: str, job: int) -> Place:
+    return Place(schema, table).beside(f"__import_{job}")
 
 
 def _found(connection: Connection, schema: str, table: str) -> Target:
