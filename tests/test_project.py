@@ -20,7 +20,7 @@ LAYERS = [
     {"lsn", "errors", "error_policy", "changes", "retry", "failpoints", "storage", "buckets", "net"},
     {"config", "postgres", "pgoutput"},
     {"changelog"},
-    {"sinks", "rules", "capture", "imports", "schema_changes"},
+    {"sinks", "rules", "capture", "imports", "schema_changes", "verify"},
     {"spark"},
     {"pipeline"},
     {"cli", "api", "demo"},

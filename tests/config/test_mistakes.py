@@ -118,8 +118,8 @@ def config_with(path: str, value: Any) -> str:
         ("sinks/1/name", "out", 'sinks[1].name: another sink is called "out" already; give each its own name'),
         ("sinks/1/name", "a/b", "sinks[1].name: cannot name a directory; use letters, digits, - and _ only"),
         ("sinks/0/type", "duckd", 'sinks[0].type: unknown sink type "duckd"; did you mean "duckdb"?'),
-        ("sinks/0/type", "zzz", 'sinks[0].type: unknown sink type "zzz"; known: duckdb, file, postgres, stdout, or your own as '
-         "package.module:Class"),
+        ("sinks/0/type", "zzz", 'sinks[0].type: unknown sink type "zzz"; known: duckdb, file, postgres, stdout, or your own '
+         "as package.module:Class"),
         ("sinks/0/type", 3, "sinks[0].type: expected text; write it in quotes"),
         ("sinks/0/label", "x", "sinks[0].label: the label x is not wanted"),
         # what is to come

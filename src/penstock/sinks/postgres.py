@@ -99,6 +99,12 @@ class PostgresSink(Sink[PostgresSettings]):
             if not has_records(connection):
                 self._refuse_without_rights(connection)
             create_records(connection)
+            if not self._session.may_replicate:
+                logger.warning(
+                    "Sink %s: its role may not set session_replication_role, so triggers and foreign keys of the target "
+                    "are at work while changes are applied. See docs/sinks/postgres.md, Rights.",
+                    self.settings.name,
+                )
             row = connection.execute(
                 "SELECT lsn::text, source FROM penstock.progress WHERE sink = %s", [self.settings.name]
             ).fetchone()

@@ -10,6 +10,7 @@ import pyspark.daemon
 import pyspark.worker
 
 import penstock.sinks.duckdb
+import penstock.sinks.postgres
 import penstock.spark.chunk_task
 import penstock.spark.source
 import penstock.spark.writer  # noqa: F401
