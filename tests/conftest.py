@@ -39,3 +39,12 @@ def database(request: pytest.FixtureRequest) -> Iterator[str]:
     name = f"test_{uuid.uuid4().hex[:12]}"
     yield server.create_database(name)
     server.drop_database(name)
+
+
+@pytest.fixture
+def target_database(database: str, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of another one, for a replica of the first; on the server that the first is on by default."""
+    server: EmbeddedPostgres = request.getfixturevalue("postgres18")
+    name = f"target_{uuid.uuid4().hex[:12]}"
+    yield server.create_database(name)
+    server.drop_database(name)

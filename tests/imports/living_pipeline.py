@@ -193,6 +193,7 @@ class HeldCopies:
         wait_until(
             lambda: self._connection.execute(query, [_chunk(table, sink, number)]).fetchone(),
             what=f"chunk {number} of {table} to be claimed for {sink}",
+            timeout=240,
         )
 
     @contextmanager

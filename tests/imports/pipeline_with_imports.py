@@ -31,10 +31,11 @@ sinks:
   - {{name: lake, type: duckdb, path: lake.duckdb}}
   - {{name: events, type: file, path: events}}
 """
+_REPLICA = '  - {{name: replica, type: postgres, url: "{url}"}}\n'
 
 
 class PipelineWithImports:
-    """``copy`` and ``log`` are the insides of the config's sections."""
+    """``copy`` and ``log`` are the insides of the config's sections. ``target``: a database for a replica."""
 
     def __init__(
         self,
@@ -44,11 +45,13 @@ class PipelineWithImports:
         log: str = "",
         name: str = "imports",
         mode: str = "copy_and_stream",
+        target: str | None = None,
     ) -> None:
-        self.url, self.directory = url, directory
+        self.url, self.directory, self.target = url, directory, target
         directory.mkdir(exist_ok=True)
         self.file = directory / "penstock.yaml"
-        self.file.write_text(_CONFIG.format(url=url, copy=copy, log=f", {log}" if log else "", name=name, mode=mode))
+        config = _CONFIG.format(url=url, copy=copy, log=f", {log}" if log else "", name=name, mode=mode)
+        self.file.write_text(config + (_REPLICA.format(url=target) if target else ""))
         self.pipeline = Pipeline(load_config(self.file))
         self.state = self.pipeline.state
 
@@ -124,4 +127,7 @@ class PipelineWithImports:
                 rows = source_rows(connection, table)
                 wrong += differences("DuckDB", table, rows, lake[table])
                 wrong += differences("replayed events", table, rows, replay.rows(table))
+                if self.target is not None:
+                    with psycopg.connect(self.target) as replica:
+                        wrong += differences("the replica", table, rows, source_rows(replica, table))
         return wrong

@@ -91,12 +91,12 @@ def copied_again(pipeline: PipelineWithImports, traffic: Traffic) -> list[str]:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_tables_that_are_written_to_while_they_are_copied_come_out_equal(
-    database: str, tmp_path: Path, spark: SparkSession, seed: int
+    database: str, target_database: str, tmp_path: Path, spark: SparkSession, seed: int
 ) -> None:
     prepare(database)
     traffic = Traffic(database, seed)
     traffic.run(iter([True] * 30 + [False]).__next__)
-    pipeline = PipelineWithImports(database, tmp_path / "p")
+    pipeline = PipelineWithImports(database, tmp_path / "p", target=target_database)
     with pipeline.running(spark):
         with traffic.flowing():
             pipeline.await_streaming()
