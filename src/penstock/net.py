@@ -74,7 +74,7 @@ def net(batch: ChangeBatch, *, may_exist: bool = False) -> NetChanges:
         batch = batch.take(np.arange(truncates[-1] + 1, len(batch)))
     if _only_brings_rows(batch, may_exist):
         deletes = [batch.new[index] for index in batch.relation.key_indexes] if may_exist else _no_keys(batch)
-        if not may_exist:
+        if not may_exist or not batch.relation.key:
             return NetChanges(batch.relation, truncated_at, last_at, batch.new, deletes)
         everything = np.ones(len(batch), np.bool_)
         return NetChanges(

@@ -252,3 +252,14 @@ def test_a_table_that_is_written_to_while_it_is_copied_arrives_as_it_is(
         assert bag(fresh.rows(table)) == bag(imported.history.end)
     finally:
         fresh.close()
+
+
+def test_a_table_without_a_key_gets_what_was_inserted_while_it_was_copied(target: SinkUnderTest) -> None:
+    readings = relation("public", "readings", sensor="text", value="text")
+    rows: list[Row] = [{"sensor": "a", "value": str(number)} for number in range(3)]
+    copy = TableImport(target, target.make(), readings)
+    copy.begin()
+    copy.rows(1, rows[0])
+    copy.replay(0x80, [("insert", rows[1]), ("insert", rows[2])])
+    copy.end(0x80)
+    assert unordered(target.rows(readings)) == unordered(rows)

@@ -89,14 +89,14 @@ def copied_again(pipeline: PipelineWithImports, traffic: Traffic) -> list[str]:
     return pipeline.wrong(ALL)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("seed", "replica"), [(1, True), (2, False)], ids=["1, with a replica", "2"])
 def test_tables_that_are_written_to_while_they_are_copied_come_out_equal(
-    database: str, target_database: str, tmp_path: Path, spark: SparkSession, seed: int
+    database: str, target_database: str, tmp_path: Path, spark: SparkSession, seed: int, replica: bool
 ) -> None:
     prepare(database)
     traffic = Traffic(database, seed)
     traffic.run(iter([True] * 30 + [False]).__next__)
-    pipeline = PipelineWithImports(database, tmp_path / "p", target=target_database)
+    pipeline = PipelineWithImports(database, tmp_path / "p", target=target_database if replica else None)
     with pipeline.running(spark):
         with traffic.flowing():
             pipeline.await_streaming()
