@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from penstock.changes import ChangeBatch, Relation
 from penstock.errors import SinkRefused, SinkUnavailable
 from penstock.lsn import LSN
-from penstock.sinks.contract import Batch
+from penstock.sinks.contract import Batch, ImportPart
 from penstock.sinks.postgres import PostgresSink
 from penstock.testing.change_batches import UNCHANGED, changes, relation
 
@@ -24,7 +24,7 @@ class Replica:
     """``deliver`` is one micro-batch of as many tasks as there are sequences of changes."""
 
     def __init__(self, url: str, directory: Path, **settings: Any) -> None:
-        self.url, self._directory, self._number = url, directory, 0
+        self.url, self.directory, self._number = url, directory, 0
         self.sink = PostgresSink(PostgresSink.Settings(name="replica", type="postgres", url=SecretStr(url), **settings))
         self.sink.prepare()
 
@@ -35,7 +35,7 @@ class Replica:
 
     def batch(self) -> Batch:
         start = LSN(0x1000 * self._number)
-        return Batch(self._number, start, LSN(start + 0x1000), str(self._directory / "staging"))
+        return Batch(self._number, start, LSN(start + 0x1000), str(self.directory / "staging"))
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.url) as connection:
@@ -236,3 +236,83 @@ def test_a_renamed_table_is_renamed_and_one_that_takes_its_name_begins_empty(rep
     )
     assert replica.rows("select id from old_orders order by id") == [(1,), (2,)]
     assert replica.rows("select id from orders") == [(3,)]
+
+
+class Copy:
+    """An import of ``accounts`` into the replica."""
+
+    def __init__(self, replica: Replica, job: int = 1) -> None:
+        self.replica, self.job = replica, job
+
+    def part(self, phase: Any, *some: ChangeBatch, **members: Any) -> None:
+        sink = self.replica.sink
+        batch = Batch(-1, LSN(0), LSN(0), str(self.replica.directory), ImportPart(self.job, ACCOUNTS, phase, **members))
+        sink.commit(batch, [sink.write(batch, iter(some))])
+
+    def whole(self, *rows: dict[str, Any]) -> None:
+        self.part("begin")
+        self.part("rows", changes(ACCOUNTS, [("read", row) for row in rows]), number=1)
+        self.part("changes", upto=LSN(0x100))
+        self.part("end", upto=LSN(0x100))
+
+
+def test_an_import_replaces_the_table_that_the_sink_made(replica: Replica) -> None:
+    Copy(replica).whole(account(1, "a"), account(2, "b"))
+    before = replica.rows("select 'accounts'::regclass::oid")
+    Copy(replica, job=2).whole(account(2, "c"))
+    assert replica.rows("select id, email from accounts") == [(2, "c")]
+    assert replica.rows("select 'accounts'::regclass::oid") != before
+    assert replica.rows(
+        "select conname from pg_constraint where conrelid = 'accounts'::regclass and contype = 'p'"
+    ) == [("accounts_pkey",)]
+
+
+@pytest.mark.parametrize(
+    "hangs_on_it",
+    [
+        "create view seen as select * from accounts",
+        "create table orders (account int references accounts)",
+        "grant select on accounts to public",
+        "create function f() returns trigger language plpgsql as 'begin return new; end'; "
+        "create trigger t before insert on accounts for each row execute function f()",
+    ],
+)
+def test_an_import_replaces_the_rows_of_a_table_that_something_hangs_on(replica: Replica, hangs_on_it: str) -> None:
+    Copy(replica).whole(account(1, "a"), account(2, "b"))
+    before = replica.rows("select 'accounts'::regclass::oid")
+    replica.execute(hangs_on_it)
+    Copy(replica, job=2).whole(account(2, "c"), account(3, "d"))
+    assert replica.rows("select id, email from accounts order by id") == [(2, "c"), (3, "d")]
+    assert replica.rows("select 'accounts'::regclass::oid") == before
+    assert replica.rows("select to_regclass('accounts__import_2')") == [(None,)]
+
+
+def test_an_import_fills_an_empty_table_that_somebody_made_and_never_drops_it(replica: Replica) -> None:
+    replica.execute("create table accounts (note text, extra int default 7, id int primary key, email text)")
+    before = replica.rows("select 'accounts'::regclass::oid")
+    for job in (1, 2):
+        Copy(replica, job).whole(account(job, "a"))
+        assert replica.rows("select id, email, extra from accounts") == [(job, "a", 7)]
+    assert replica.rows("select 'accounts'::regclass::oid") == before
+
+
+def test_an_import_refuses_to_replace_rows_that_did_not_come_from_the_source(replica: Replica) -> None:
+    replica.execute("create table accounts (id int primary key, email text, note text)")
+    replica.execute("insert into accounts values (1, 'theirs')")
+    with pytest.raises(SinkRefused, match=r"public\.accounts of the target has rows that did not come from the source"):
+        Copy(replica).part("begin")
+    assert replica.rows("select id, email from accounts") == [(1, "theirs")]
+
+
+def test_a_table_that_is_being_filled_and_somebody_drops_is_refused_not_begun_anew(replica: Replica) -> None:
+    copy = Copy(replica)
+    copy.part("begin")
+    copy.part("rows", changes(ACCOUNTS, [("read", account(1, "a"))]), number=1)
+    replica.execute("drop table accounts__import_1")
+    more = [changes(ACCOUNTS, [("read", account(2, "b"))])]
+    later: list[tuple[str, list[ChangeBatch], dict[str, Any]]] = [
+        ("rows", more, {"number": 2}), ("changes", [], {"upto": LSN(0x100)}), ("end", [], {"upto": LSN(0x100)}),
+    ]  # fmt: skip
+    for phase, some, members in later:
+        with pytest.raises(SinkRefused, match=r"public\.accounts__import_1, which an import is filling, is gone"):
+            copy.part(phase, *some, **members)

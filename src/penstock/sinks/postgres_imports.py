@@ -14,7 +14,7 @@ from psycopg import sql
 
 from penstock.changelog.admission import Ready
 from penstock.changes import ChangeBatch, Relation
-from penstock.errors import SinkUnavailable
+from penstock.errors import SinkRefused, SinkUnavailable
 from penstock.lsn import LSN
 from penstock.postgres.connection import Connection
 from penstock.sinks.contract import Imported, ImportPart, UnderWay
@@ -68,9 +68,7 @@ class Imports:
         filling = self._filling(connection, part.job)
         if filling is None or filling.indexed or filling.shadow is None:
             return
-        target = find(connection, *filling.shadow)
-        if target is None:
-            return
+        target = _filled(connection, filling)
         with connection.transaction():
             self._remove_doubles(connection, part.relation, target)
             self._tables.index(connection, part.relation, part.job)
@@ -137,19 +135,18 @@ class Imports:
             filling = self._filling(connection, part.job)
             if filling is None or filling.shadow is None or filling.replayed is not None:
                 return False
+            target = _filled(connection, filling)
             if not _hold(connection, self._sink, part):
                 for _ in changes:
                     pass
                 return True
-            target = find(connection, *filling.shadow)
-            if target is None:
-                return False
             _copy(connection, target, part.relation, changes)
         return True
 
     def _begin(self, connection: Connection, part: ImportPart) -> None:
-        self._remove_leftovers(connection, part.relation.oid)
         relation = part.relation
+        self._remove_leftovers(connection, relation.oid)
+        self._tables.refuse_rows_of_others(connection, (relation.schema, relation.table))
         shadow = None
         if relation.columns:
             target = self._tables.shadow(connection, relation, part.job)
@@ -162,9 +159,7 @@ class Imports:
     def _end(self, connection: Connection, part: ImportPart, filling: _Filling) -> None:
         assert part.upto is not None
         if filling.shadow is not None:
-            shadow = find(connection, *filling.shadow)
-            if shadow is None:
-                raise SinkUnavailable(f"The table that import {part.job} has filled is gone from the target.")
+            shadow = _filled(connection, filling)
             self._tables.swap_in(connection, part.relation, filling.source, shadow, part.job)
         self._forget(connection, part.job)
         connection.execute(
@@ -187,10 +182,11 @@ class Imports:
 
         def target_of(connection: Connection, relation: Relation) -> Target:
             nonlocal latest, shadow
-            target = find(connection, *shadow) if shadow else None
-            if target is None:
+            if shadow is None:
                 target = self._tables.shadow(connection, relation, filling.job)
                 shadow = target.schema, target.table
+            else:
+                target = _filled(connection, replace(filling, shadow=shadow))
             if source is None:
                 latest = relation.schema, relation.table
             return self._tables.fitted(connection, relation, target)
@@ -256,6 +252,19 @@ class Imports:
         for table in ("imports_under_way", "import_parts"):
             statement = sql.SQL("DELETE FROM {} WHERE sink = %s AND job = %s")
             connection.execute(statement.format(sql.Identifier("penstock", table)), [self._sink, job])
+
+
+def _filled(connection: Connection, filling: _Filling) -> Target:
+    """The shadow. Somebody who drops it takes rows away that are not read again."""
+    assert filling.shadow is not None
+    target = find(connection, *filling.shadow)
+    if target is None:
+        schema, table = filling.source
+        raise SinkRefused(
+            f"{'.'.join(filling.shadow)}, which an import is filling, is gone from the target.",
+            f"Copy the table again: penstock tables FILE resync {schema}.{table}.",
+        )
+    return target
 
 
 def _hold(connection: Connection, sink: str, part: ImportPart) -> bool:

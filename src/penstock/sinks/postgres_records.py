@@ -7,9 +7,9 @@ from penstock.postgres.connection import Connection
 _TABLES = {
     # Up to where the target holds all changes.
     "progress": "sink text PRIMARY KEY, lsn pg_lsn NOT NULL, committed_at timestamptz NOT NULL, source text NOT NULL",
-    # Which source table is which target table.
+    # Which source table is which target table, and whether the sink has made it: what somebody else made is never dropped.
     "tables": """sink text, oid bigint, source_schema text NOT NULL, source_table text NOT NULL,
-        target_schema text NOT NULL, target_table text NOT NULL, PRIMARY KEY (sink, oid),
+        target_schema text NOT NULL, target_table text NOT NULL, made bool NOT NULL, PRIMARY KEY (sink, oid),
         UNIQUE (sink, target_schema, target_table)""",
     # Tables whose import is complete, and up to where that brought them.
     "imports": """sink text, source text NOT NULL, subscription text NOT NULL, oid bigint, job bigint NOT NULL,

@@ -78,14 +78,16 @@ class Tables:
     ) -> None:
         """The filled table takes the place of the one before, in the caller's transaction: there is no moment without it.
 
-        A table that others hang on (a view, a foreign key), or that is not ours to make, stays, and gets the rows instead.
+        A table that somebody else made, or that others hang on (a view, a foreign key, a right), stays, and gets the rows.
         """
         schema, table = source
         self._known.pop(relation.oid, None)
         before = find(connection, schema, table)
-        if before is not None and (self._mode == "existing" or _is_depended_on(connection, before)):
+        made = self._is_made(connection, source)
+        if before is not None and (not made or self._mode == "existing" or _is_depended_on(connection, before)):
+            self.refuse_rows_of_others(connection, source)
             self._replace_rows(connection, before, shadow)
-            self._remember(connection, relation.oid, source, (schema, table))
+            self._remember(connection, relation.oid, source, made)
         else:
             place = _beside(relation.schema, relation.table, job)
             self._shapes.hand_over(connection, relation, place)
@@ -98,8 +100,35 @@ class Tables:
                     sql.Identifier(schema, shadow.table), sql.Identifier(table)
                 )
             )
-            self._remember(connection, relation.oid, source, (schema, table))
+            self._remember(connection, relation.oid, source, True)
             self._shapes.settle(connection, relation, place, self.known(connection))
+
+    def refuse_rows_of_others(self, connection: Connection, source: tuple[str, str]) -> None:
+        """An import would take the place of rows that did not come from the source. An empty table may be there."""
+        there = find(connection, *source)
+        if there is None or self._is_ours(connection, source):
+            return
+        if connection.execute(sql.SQL("SELECT FROM {} LIMIT 1").format(there.name)).fetchone() is not None:
+            raise SinkRefused(
+                f"Sink {self._sink}: table {'.'.join(source)} of the target has rows that did not come from the source, and "
+                "the import of the source's would take their place.",
+                "Empty it, rename it or drop it; then start again.",
+            )
+
+    def _is_ours(self, connection: Connection, target: tuple[str, str]) -> bool:
+        """Rows of it came by this sink."""
+        return self._made(connection, target) is not None
+
+    def _is_made(self, connection: Connection, target: tuple[str, str]) -> bool:
+        """The sink has made it."""
+        return self._made(connection, target) is True
+
+    def _made(self, connection: Connection, target: tuple[str, str]) -> bool | None:
+        row = connection.execute(
+            "SELECT made FROM penstock.tables WHERE sink = %s AND target_schema = %s AND target_table = %s",
+            [self._sink, *target],
+        ).fetchone()
+        return row[0] if row is not None else None
 
     def known(self, connection: Connection) -> dict[int, tuple[str, str]]:
         """The tables of the target, by the source's oid, under the source's names."""
@@ -127,26 +156,26 @@ class Tables:
     def _place(self, connection: Connection, relation: Relation) -> tuple[str, str]:
         """Where the source's table is in the target. A new name in the source is a new name here."""
         row = connection.execute(
-            "SELECT source_schema, source_table, target_schema, target_table FROM penstock.tables "
+            "SELECT source_schema, source_table, target_schema, target_table, made FROM penstock.tables "
             "WHERE sink = %s AND oid = %s",
             [self._sink, relation.oid],
         ).fetchone()
         source = relation.schema, relation.table
         if row is None or self._mode == "existing":
             self._take_over(connection, relation)
-            self._remember(connection, relation.oid, source, source)
+            self._remember(connection, relation.oid, source, find(connection, *source) is None)
             return source
         if (row[0], row[1]) != source:
             self._take_over(connection, relation)
             self._rename(connection, (row[2], row[3]), source)
-            self._remember(connection, relation.oid, source, source)
+            self._remember(connection, relation.oid, source, row[4])
         return source
 
     def _take_over(self, connection: Connection, relation: Relation) -> None:
         """Another table of the source had this name: its rows are none of this one's."""
         row = connection.execute(
             "DELETE FROM penstock.tables WHERE sink = %s AND target_schema = %s AND target_table = %s AND oid <> %s "
-            "RETURNING oid",
+            "RETURNING oid, made",
             [self._sink, relation.schema, relation.table, relation.oid],
         ).fetchone()
         if row is None:
@@ -157,7 +186,7 @@ class Tables:
             relation.qualified_name,
         )
         former = find(connection, relation.schema, relation.table)
-        if former is not None and self._mode == "create":
+        if former is not None and self._mode == "create" and row[1] and not _is_depended_on(connection, former):
             connection.execute(sql.SQL("DROP TABLE {}").format(former.name))
         elif former is not None:
             connection.execute(sql.SQL("DELETE FROM {}").format(former.name))
@@ -185,16 +214,17 @@ class Tables:
         self._shapes.create(connection, relation, place, True)
         return _found(connection, schema, table)
 
-    def _remember(self, connection: Connection, oid: int, source: tuple[str, str], target: tuple[str, str]) -> None:
+    def _remember(self, connection: Connection, oid: int, name: tuple[str, str], made: bool) -> None:
+        """Under the same name on both sides."""
         connection.execute(
             "DELETE FROM penstock.tables WHERE sink = %s AND target_schema = %s AND target_table = %s AND oid <> %s",
-            [self._sink, *target, oid],
+            [self._sink, *name, oid],
         )
         connection.execute(
-            "INSERT INTO penstock.tables VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (sink, oid) DO UPDATE SET "
+            "INSERT INTO penstock.tables VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (sink, oid) DO UPDATE SET "
             "source_schema = excluded.source_schema, source_table = excluded.source_table, "
-            "target_schema = excluded.target_schema, target_table = excluded.target_table",
-            [self._sink, oid, *source, *target],
+            "target_schema = excluded.target_schema, target_table = excluded.target_table, made = excluded.made",
+            [self._sink, oid, *name, *name, made],
         )
 
 
@@ -218,7 +248,7 @@ def _found(connection: Connection, schema: str, table: str) -> Target:
 
 
 def _is_depended_on(connection: Connection, target: Target) -> bool:
-    """By views, or by foreign keys of other tables: what hangs on a table does not follow to another one of its name."""
+    """By views, triggers, rights, other tables' foreign keys: these do not follow to another table of its name."""
     row = connection.execute(
         """
         SELECT EXISTS (
@@ -226,6 +256,7 @@ def _is_depended_on(connection: Connection, target: Target) -> bool:
             WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = %(oid)s
         ) OR EXISTS (SELECT FROM pg_trigger WHERE tgrelid = %(oid)s AND NOT tgisinternal)
         OR EXISTS (SELECT FROM pg_inherits WHERE inhparent = %(oid)s OR inhrelid = %(oid)s)
+        OR EXISTS (SELECT FROM pg_class WHERE oid = %(oid)s AND (relacl IS NOT NULL OR relrowsecurity))
         """,
         {"oid": target.oid},
     ).fetchone()
