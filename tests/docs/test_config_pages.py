@@ -20,7 +20,7 @@ from tests.docs.pages import ROOT, Block, blocks, headings, section, table_rows
 
 CONFIG_PAGE = ROOT / "docs" / "config.md"
 SHOP_URL = "postgresql://penstock:secret@db.example.com/shop"
-ENVIRONMENT = {"SHOP_URL": SHOP_URL}
+ENVIRONMENT = {"SHOP_URL": SHOP_URL, "REPLICA_URL": SHOP_URL.replace("shop", "replica")}
 SOURCE = SourceSettings(url=SecretStr(SHOP_URL))
 OUT = SinkSettings(name="out", type="stdout")
 SECTIONS: dict[str, Settings] = {
@@ -72,7 +72,7 @@ def test_the_page_has_no_other_sections() -> None:
 def test_a_sinks_page_has_every_key_of_its_own_with_its_default(kind: str) -> None:
     page = ROOT / "docs" / "sinks" / f"{kind}.md"
     own = sink_class(kind).Settings
-    required = {"path": "somewhere"} if "path" in own.keys() else {}  # noqa: SIM118
+    required = {key: value for key, value in (("path", "somewhere"), ("url", SHOP_URL)) if key in own.keys()}  # noqa: SIM118
     settings = own.model_validate({"name": "out", "type": kind, **required})
     shown = described(page.read_text("utf-8").split("and the keys that")[0])
     keys = [key for key in own.keys() if key not in SinkSettings.keys()]  # noqa: SIM118
