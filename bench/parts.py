@@ -36,11 +36,22 @@ class Part:
         self._process.stdin.flush()
         return self
 
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
+        self._signal(signal.SIGCONT)
+        self._signal(signal.SIGTERM)
         self._process.wait()
         assert self._process.stdin is not None
         self._process.stdin.close()

@@ -1,7 +1,8 @@
 """A Postgres replica by Penstock against one by the server's own subscription, and against pg_dump and pg_restore.
 
 Source and targets are databases of one server. A backlog is made while neither reads; then one drains it, then the other.
-Both are done when the last row of the backlog, a mark, is in the target.
+Both are done when the last row of the backlog, a mark, is in the target. Neither the start of Penstock's processes nor Spark's
+first batches are timed: capture is stopped (SIGSTOP) while a backlog is made, as the subscription is disabled.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Replicas:
     subscriber: str
     ours: str
     pipeline: Pipeline
+    capture: Part
     marks: int = 0
 
     def mark(self) -> int:
@@ -52,9 +54,11 @@ class Replicas:
 
     def our_seconds(self, mark: int) -> float:
         begun = time.monotonic()
-        with Part("capture", self.pipeline):
-            wait_for(self.ours, mark)
-            return time.monotonic() - begun
+        self.capture.resume()
+        wait_for(self.ours, mark)
+        seconds = time.monotonic() - begun
+        self.capture.pause()
+        return seconds
 
 
 def wait_for(url: str, mark: int) -> None:
@@ -66,7 +70,7 @@ def wait_for(url: str, mark: int) -> None:
 @contextmanager
 def replicas(directory: Path, scale: int = 0) -> Iterator[Replicas]:
     """With tables ``events`` and ``marks``, and pgbench's of this scale; all of them empty in the targets at first."""
-    with EmbeddedPostgres(settings=SERVER) as postgres:
+    with EmbeddedPostgres(settings={**SERVER, "wal_sender_timeout": "0"}) as postgres:
         subscriber, ours = postgres.create_database("subscriber"), postgres.create_database("ours")
         create_table(postgres, "events")
         postgres.execute("CREATE TABLE marks (id int PRIMARY KEY)")
@@ -83,7 +87,10 @@ def replicas(directory: Path, scale: int = 0) -> Iterator[Replicas]:
             f"CREATE SUBSCRIPTION bench CONNECTION '{postgres.url}' PUBLICATION builtin "
             "WITH (create_slot = false, slot_name = builtin, copy_data = false, enabled = false)",
         )
-        yield Replicas(postgres, subscriber, ours, _pipeline(postgres, ours, directory, scale > 0))
+        pipeline = _pipeline(postgres, ours, directory, scale > 0)
+        pipeline.init()
+        with Part("deliver", pipeline), Part("capture", pipeline) as capture:
+            yield Replicas(postgres, subscriber, ours, pipeline, capture)
 
 
 def _pipeline(postgres: EmbeddedPostgres, target: str, directory: Path, copies: bool) -> Pipeline:
