@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, ClassVar, Literal
 
@@ -20,6 +22,7 @@ from penstock.net import net
 from penstock.postgres.connection import Connection
 from penstock.sinks.contract import Batch, Imported, ImportPart, Sink
 from penstock.sinks.postgres_changes import Applier
+from penstock.sinks.postgres_foreign_keys import OrderedApplier
 from penstock.sinks.postgres_imports import Imports
 from penstock.sinks.postgres_records import create_records, has_records
 from penstock.sinks.postgres_session import Session
@@ -123,10 +126,13 @@ class PostgresSink(Sink[PostgresSettings]):
         if part is not None and _goes_straight_in(part) and self._written(part, changes):
             return []
         may_exist = part is not None and (part.phase == "changes" or part.replaces)
-        return [
-            stage_changes(batch, net(some, may_exist=may_exist))
-            for some in _joined(change for change in changes if len(change) and change.relation.oid != MESSAGES.oid)
-        ]
+        turns: Counter[int] = Counter()
+        staged = []
+        for some in _joined(change for change in changes if len(change) and change.relation.oid != MESSAGES.oid):
+            oid = some.relation.oid
+            staged.append(replace(stage_changes(batch, net(some, may_exist=may_exist)), turn=turns[oid]))
+            turns[oid] += 1
+        return staged
 
     def _written(self, part: ImportPart, changes: Iterator[ChangeBatch]) -> bool:
         try:
@@ -196,7 +202,8 @@ class PostgresSink(Sink[PostgresSettings]):
         """Its temporary tables live as long as the connection."""
         known = self._appliers.get(threading.get_ident())
         if known is None or known[0] is not connection:
-            known = self._appliers[threading.get_ident()] = connection, Applier(connection)
+            kind = Applier if self._session.may_replicate else OrderedApplier
+            known = self._appliers[threading.get_ident()] = connection, kind(connection)
         return known[1]
 
     def _imports(self) -> Imports:

@@ -39,7 +39,7 @@ class Applier:
 
     def apply(self, staged: Sequence[StagedChanges], target_of: TargetOf, *, where_known: bool = False) -> None:
         """All changes of a batch. ``where_known``: those of an import, whose rows were read at different times."""
-        for changes in _by_table(staged):
+        for changes in by_table(staged):
             self._apply_table(changes, target_of, where_known)
 
     def _apply_table(self, changes: list[StagedChanges], target_of: TargetOf, where_known: bool) -> None:
@@ -50,7 +50,7 @@ class Applier:
             self._empty(target_of(self._connection, changes[0].relation))
         for relation, some in groupby(changes, key=lambda change: change.relation):
             target = target_of(self._connection, relation)
-            parts = [_TableChanges(self, target, change, where_known) for change in some]
+            parts = [TableChanges(self, target, change, where_known) for change in some]
             if len(parts) > 1 and target.unique_besides(relation.key) and not any(part.keeps for part in parts):
                 for part in parts:
                     part.clear()
@@ -99,7 +99,7 @@ class Applier:
 
 
 @dataclass
-class _TableChanges:
+class TableChanges:
     """Changes of one table, and where they are on the server."""
 
     applier: Applier
@@ -191,12 +191,9 @@ class _TableChanges:
 
     def delete(self) -> None:
         """Step 2."""
-        relation, target = self._relation, self.target
         if self.change.deletes:
-            gone = self._staged("deletes", self._c(relation.key_indexes), self.change.deletes)
-            self.applier.execute(
-                sql.SQL("DELETE FROM {} t USING {} s WHERE {}").format(target.name, gone, self._same())
-            )
+            gone = self._staged("deletes", self._c(self._relation.key_indexes), self.change.deletes)
+            self._delete_gone(gone)
             self.applier.execute(sql.SQL("DELETE FROM {}").format(gone))
         if self.change.removed:
             self._remove_equal_rows(self.change.removed)
@@ -204,19 +201,31 @@ class _TableChanges:
             self._staged("updates", self._all, self.change.updates)
             self._count += self.change.updates.count
             self._stage_updates()
-        unique = set(target.unique_besides(relation.key))
-        if self._updates is not None and unique:
-            changed = sql.SQL(" OR ").join(
-                sql.SQL("t.{}::text IS DISTINCT FROM s.{}::text").format(sql.Identifier(name), sql.Identifier(alias))
-                for alias, name in self._all
-                if name in unique
-            )
-            if changed.as_string():
-                self.applier.execute(
-                    sql.SQL("DELETE FROM {} t USING {} s WHERE {} AND ({})").format(
-                        target.name, self._updates, self._same(), changed
-                    )
+        if self._updates is not None:
+            self._delete_former_versions(self._updates)
+
+    def _delete_gone(self, gone: sql.Identifier) -> None:
+        self.applier.execute(
+            sql.SQL("DELETE FROM {} t USING {} s WHERE {}").format(self.target.name, gone, self._same())
+        )
+
+    def _may_go(self) -> sql.Composable:
+        """Which old versions of rows may be deleted, to be inserted again: a condition, with its AND."""
+        return sql.SQL("")
+
+    def _delete_former_versions(self, updates: sql.Identifier) -> None:
+        unique = set(self.target.unique_besides(self._relation.key))
+        changed = sql.SQL(" OR ").join(
+            sql.SQL("t.{}::text IS DISTINCT FROM s.{}::text").format(sql.Identifier(name), sql.Identifier(alias))
+            for alias, name in self._all
+            if name in unique
+        )
+        if changed.as_string():
+            self.applier.execute(
+                sql.SQL("DELETE FROM {} t USING {} s WHERE {} AND ({}){}").format(
+                    self.target.name, updates, self._same(), changed, self._may_go()
                 )
+            )
 
     def clear(self) -> None:
         """Step 2, ahead of the others' steps."""
@@ -227,9 +236,15 @@ class _TableChanges:
 
     def write(self) -> None:
         """Step 3."""
+        self._write_updates()
+        self._write_inserts()
+
+    def _write_updates(self) -> None:
         if self._updates is not None:
             self._update(self._updates)
             self.applier.execute(sql.SQL("DELETE FROM {}").format(self._updates))
+
+    def _write_inserts(self) -> None:
         if self.change.inserts:
             self._insert(self.change.inserts)
 
@@ -291,7 +306,7 @@ class _TableChanges:
         self.applier.execute(sql.SQL("DELETE FROM {}").format(removed))
 
 
-def _by_table(staged: Sequence[StagedChanges]) -> list[list[StagedChanges]]:
+def by_table(staged: Sequence[StagedChanges]) -> list[list[StagedChanges]]:
     """The changes of each table, in order. Rows of a table without columns say nothing."""
     by_table: dict[int, list[StagedChanges]] = {}
     for change in staged:

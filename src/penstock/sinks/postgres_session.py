@@ -11,39 +11,54 @@ import psycopg
 
 from penstock.errors import PenstockError, SinkError, SinkRefused, SinkUnavailable, SourceError
 from penstock.postgres.connection import Connection, connect, redacted
+from penstock.sinks.postgres_obstacles import constraint_advice, holders
 
-# Text that the source wrote is read the way it was written, whatever the target's database or role is configured to.
+# Text that the source wrote is read the way it was written, whatever the target's database or role is configured to; and a
+# commit is on the target's disk when it is answered.
 _SETTINGS = """
     SET xmlbinary = 'base64'; SET lc_monetary = 'C'; SET idle_session_timeout = 0;
-    SET idle_in_transaction_session_timeout = 0; SET lock_timeout = '30s'; SET check_function_bodies = off
+    SET idle_in_transaction_session_timeout = 0; SET check_function_bodies = off;
+    SET default_transaction_isolation = 'read committed';
+    SELECT set_config(name, CASE name WHEN 'synchronous_commit' THEN 'on' ELSE '0' END, false) FROM pg_settings
+    WHERE name = 'transaction_timeout' OR (name = 'synchronous_commit' AND setting = 'off')
 """
 
 # By SQLSTATE, or by its first two letters. What is not here is refused: trying again would not help.
 _PASSING = {
     "08": "",
+    "25006": "The target is read-only: a standby, or default_transaction_read_only is on. Point `url` at the primary (with "
+    "several hosts in it, add target_session_attrs=read-write), or turn the setting off; delivery goes on by itself.",
     "40": "Another session on the target is in the way; delivery tries again by itself.",
     "53": "",
     "53100": "Make room on the target's disk; delivery goes on by itself.",
+    "53200": "The target is short of memory; delivery tries again by itself.",
     "55P03": "Another session holds a lock on a table of the target (see pg_locks there); delivery goes on when it ends.",
     "55006": "",
     "57": "",
     "58": "",
 }
+_DROPPED = "57P04"
+_CONSTRAINTS = (
+    psycopg.errors.ForeignKeyViolation, psycopg.errors.UniqueViolation, psycopg.errors.ExclusionViolation,
+)  # fmt: skip
+_REFUSED_CONNECTION = (
+    "Correct the user, the password or the database in the sink's `url`, or the target's pg_hba.conf; then start again."
+)
 
 
 class Session:
     """A connection to the target that is made when it is needed, and made anew after it broke. Each thread has its own."""
 
-    def __init__(self, url: str, sink: str) -> None:
-        self._url, self._sink = url, sink
+    def __init__(self, url: str, sink: str, lock_timeout: float = 30.0) -> None:
+        self._url, self._sink, self._lock_timeout = url, sink, lock_timeout
         self._of_thread = threading.local()
         self._all: list[Connection] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"url": self._url, "sink": self._sink}
+        return {"url": self._url, "sink": self._sink, "lock_timeout": self._lock_timeout}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["url"], state["sink"])  # type: ignore[misc]
+        self.__init__(**state)  # type: ignore[misc]
 
     @contextmanager
     def opened(self) -> Iterator[Connection]:
@@ -52,11 +67,23 @@ class Session:
         try:
             yield connection
         except psycopg.Error as error:
+            problem = self._problem(error, connection)
             connection.close()
-            raise sink_error(error, self._sink, redacted(self._url)) from error
+            raise problem from error
         except BaseException:
             connection.close()  # temporary tables that were made in a transaction go when it is rolled back
             raise
+
+    def _problem(self, error: psycopg.Error, connection: Connection) -> PenstockError:
+        """The transaction is over when it comes to this, so the target can still be asked."""
+        where = redacted(self._url)
+        if isinstance(error, psycopg.errors.LockNotAvailable) and (found := holders(connection)):
+            return sink_error(
+                error, self._sink, where, f"Locks there are held by {found}; delivery goes on when they end."
+            )
+        if isinstance(error, _CONSTRAINTS) and not self.may_replicate:
+            return sink_error(error, self._sink, where, constraint_advice(error, connection.info.user))
+        return sink_error(error, self._sink, where)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -85,18 +112,27 @@ class Session:
             raise as_sink_error(error, self._sink) from error
         with sink_errors(self._sink, self._url, connection):
             connection.execute(_SETTINGS)
-            self._of_thread.may_replicate = _replicates(connection)
+            connection.execute(
+                "SELECT set_config('lock_timeout', %s, false)", [f"{round(self._lock_timeout * 1000)}ms"]
+            )
+            self._of_thread.may_replicate = _may_replicate(connection)
         self._of_thread.connection = connection
         self._all.append(connection)
         return connection
 
 
-def _replicates(connection: Connection) -> bool:
+def _may_replicate(connection: Connection) -> bool:
     try:
         connection.execute("SET session_replication_role = replica")
     except psycopg.errors.InsufficientPrivilege:
         return False
     return True
+
+
+def replicates(connection: Connection) -> bool:
+    """Triggers and foreign keys of the target are off in this session."""
+    row = connection.execute("SELECT current_setting('session_replication_role') = 'replica'").fetchone()
+    return bool(row and row[0])
 
 
 @contextmanager
@@ -112,10 +148,10 @@ def as_sink_error(error: SourceError, sink: str) -> SinkError:
     from penstock.error_policy import Verdict, policy_for
 
     kind = SinkUnavailable if policy_for(error).verdict is Verdict.RETRY else SinkRefused
-    return kind(f"Sink {sink}: {error.message}", error.advice)
+    return kind(f"Sink {sink}: {error.message}", error.advice or (_REFUSED_CONNECTION if kind is SinkRefused else None))
 
 
-def sink_error(error: psycopg.Error, sink: str, where: str) -> PenstockError:
+def sink_error(error: psycopg.Error, sink: str, where: str, advice: str | None = None) -> PenstockError:
     """What the target said, with table, constraint and the offending values where it names them."""
     if error.sqlstate is None:
         first = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
@@ -125,14 +161,16 @@ def sink_error(error: psycopg.Error, sink: str, where: str) -> PenstockError:
     table = error.diag.table_name
     named = f" (table {error.diag.schema_name}.{table})" if table else ""
     passing = _PASSING.get(error.sqlstate, _PASSING.get(error.sqlstate[:2]))
-    if passing is not None and error.sqlstate != "57P04":
-        return SinkUnavailable(f"Sink {sink} at {where}: {words}{named}.", passing or None)
-    return SinkRefused(f"Sink {sink}: the target {where} refused it: {words}{named}.", _advice(error))
+    if passing is not None and error.sqlstate != _DROPPED:
+        return SinkUnavailable(f"Sink {sink} at {where}: {words}{named}.", advice or passing or None)
+    return SinkRefused(f"Sink {sink}: the target {where} refused it: {words}{named}.", advice or _advice(error))
 
 
 def _advice(error: psycopg.Error) -> str | None:
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         return "Give the role of the sink's `url` the rights that docs/sinks/postgres.md lists; then start again."
+    if error.sqlstate == _DROPPED:
+        return _REFUSED_CONNECTION
     if isinstance(error, psycopg.errors.UniqueViolation | psycopg.errors.ExclusionViolation):
         return "Somebody else wrote to the target. Remove the row that is in the way, or resync the table."
     return error.diag.message_hint

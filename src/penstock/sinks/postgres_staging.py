@@ -41,6 +41,7 @@ class StagedChanges:
     partly_kept: Lines | None = None  # all columns, the key to look under, and for each of ``kept``: keep it
     kept: tuple[int, ...] = ()
     removed: Lines | None = None  # all columns; one row for each row to remove
+    turn: int = 0  # how many of the same table and task come before it
 
 
 def stage_changes(batch: Batch, changes: NetChanges) -> StagedChanges:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Literal
 
 from psycopg import sql
@@ -14,6 +15,8 @@ from penstock.changes import Column, Relation
 from penstock.errors import SinkRefused
 from penstock.postgres.connection import Connection
 from penstock.postgres.target_names import Place
+from penstock.sinks.postgres_foreign_keys import merge
+from penstock.sinks.postgres_session import replicates
 from penstock.sinks.postgres_shapes import Shapes
 from penstock.sinks.postgres_target import Target, find, is_referenced
 
@@ -86,7 +89,7 @@ class Tables:
         made = self._is_made(connection, source)
         if before is not None and (not made or self._mode == "existing" or _is_depended_on(connection, before)):
             self.refuse_rows_of_others(connection, source)
-            self._replace_rows(connection, before, shadow)
+            self._replace_rows(connection, before, shadow, relation.key)
             self._remember(connection, relation.oid, source, made)
         else:
             place = _beside(relation.schema, relation.table, job)
@@ -141,16 +144,19 @@ class Tables:
         if self._mode == "create":
             self._shapes.set_sequences(connection, self.known(connection))
 
-    def _replace_rows(self, connection: Connection, before: Target, shadow: Target) -> None:
+    def _replace_rows(self, connection: Connection, before: Target, shadow: Target, key: Sequence[str]) -> None:
         filled = {column.name for column in shadow.columns if not column.generated}
         columns = [column.name for column in before.columns if column.name in filled and not column.generated]
-        names = sql.SQL(", ").join(map(sql.Identifier, columns))
-        connection.execute(sql.SQL("DELETE FROM {}").format(before.name))
-        connection.execute(
-            sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {}").format(
-                before.name, names, names, shadow.name
+        if key and is_referenced(connection, before) and not replicates(connection):
+            merge(connection, before, shadow, columns, key)
+        else:
+            names = sql.SQL(", ").join(map(sql.Identifier, columns))
+            connection.execute(sql.SQL("DELETE FROM {}").format(before.name))
+            connection.execute(
+                sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {}").format(
+                    before.name, names, names, shadow.name
+                )
             )
-        )
         connection.execute(sql.SQL("DROP TABLE {}").format(shadow.name))
 
     def _place(self, connection: Connection, relation: Relation) -> tuple[str, str]:
