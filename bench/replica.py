@@ -70,7 +70,7 @@ def wait_for(url: str, mark: int) -> None:
 @contextmanager
 def replicas(directory: Path, scale: int = 0) -> Iterator[Replicas]:
     """With tables ``events`` and ``marks``, and pgbench's of this scale; all of them empty in the targets at first."""
-    with EmbeddedPostgres(settings={**SERVER, "wal_sender_timeout": "0"}) as postgres:
+    with EmbeddedPostgres(settings={**SERVER, "wal_sender_timeout": "1h"}) as postgres:
         subscriber, ours = postgres.create_database("subscriber"), postgres.create_database("ours")
         create_table(postgres, "events")
         postgres.execute("CREATE TABLE marks (id int PRIMARY KEY)")

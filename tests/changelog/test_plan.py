@@ -29,6 +29,7 @@ def _everything_is_hot() -> Iterator[None]:
     """So that small logs are divided like large ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planning, "HOT_BYTES", 1)
+        patch.setattr(planning, "BUCKET_BYTES", 1)
         patch.setattr(planning, "SMALL_BYTES", 1)
         yield
 

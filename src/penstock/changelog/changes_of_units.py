@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -15,7 +15,7 @@ from penstock.changelog.segment import SegmentFile, SegmentName
 from penstock.changes import ChangeBatch, Relation, UInt64s, concat
 from penstock.errors import LogCorrupt
 from penstock.lsn import LSN
-from penstock.pgoutput.columns import decode
+from penstock.pgoutput.columns import decode, have_old_rows
 
 _PIECE_BYTES = 4 << 20
 CHUNK_BYTES = 64 << 20  # decoded at once: bounds an executor's memory whatever the size of a transaction
@@ -29,10 +29,8 @@ def change_batches(log: ChangeLog, units: Sequence[WorkUnit], after: LSN) -> Ite
     reader = _Reader(log)
     for (_table, bucket, buckets), members in groupby(units, key=lambda unit: (unit.table, unit.bucket, unit.buckets)):
         some = list(members)
-        linked = _linked(reader, some) if buckets > 1 else np.empty(0, np.uint64)
-        for batch in _decoded(reader, some, after):
-            if buckets > 1:
-                batch = batch.take(np.flatnonzero(in_bucket(batch, bucket, buckets, linked)))
+        choose = _bucket(bucket, buckets, _linked(reader, some)) if buckets > 1 else _everything
+        for batch in _decoded(reader, some, after, choose):
             if len(batch):
                 yield batch
 
@@ -54,7 +52,24 @@ class _Reader:
         return entry.relation, segment.rows(entry), entry.inserts == entry.rows
 
 
-def _decoded(reader: _Reader, units: Sequence[WorkUnit], after: LSN) -> Iterator[ChangeBatch]:
+_Choose = Callable[[Relation, pa.RecordBatch], pa.RecordBatch]
+
+
+def _everything(relation: Relation, rows: pa.RecordBatch) -> pa.RecordBatch:
+    return rows
+
+
+def _bucket(bucket: int, buckets: int, linked: UInt64s) -> _Choose:
+    """By their keys alone; what other tasks decode is not decoded here."""
+
+    def choose(relation: Relation, rows: pa.RecordBatch) -> pa.RecordBatch:
+        keys = decode(relation, rows, relation.key_indexes)
+        return rows.filter(pa.array(in_bucket(keys, bucket, buckets, linked)))
+
+    return choose
+
+
+def _decoded(reader: _Reader, units: Sequence[WorkUnit], after: LSN, choose: _Choose) -> Iterator[ChangeBatch]:
     """Chunks end where the definition changes and at CHUNK_BYTES."""
     pending: list[pa.RecordBatch] = []
     relation: Relation | None = None
@@ -62,30 +77,30 @@ def _decoded(reader: _Reader, units: Sequence[WorkUnit], after: LSN) -> Iterator
         described, batches, _ = reader.rows(unit)
         if pending and (described != relation or sum(batch.nbytes for batch in pending) >= CHUNK_BYTES):
             assert relation is not None
-            yield from _decode(relation, pending)
+            yield from _decode(relation, pending, choose)
             pending = []
         relation = described
         wanted = max(after, LSN.parse(unit.after))
         pending += [rows for batch in batches if (rows := _from(batch, wanted)).num_rows]
     if pending and relation is not None:
-        yield from _decode(relation, pending)
+        yield from _decode(relation, pending, choose)
 
 
-def _decode(relation: Relation, pending: list[pa.RecordBatch]) -> Iterator[ChangeBatch]:
+def _decode(relation: Relation, pending: list[pa.RecordBatch], choose: _Choose) -> Iterator[ChangeBatch]:
     """Piece by piece, each small enough for the processor's cache: a third faster than all at once."""
     pieces, some, size = [], list[pa.RecordBatch](), 0
     for rows in pending:
         if some and size + rows.nbytes > _PIECE_BYTES:
-            pieces.append(_decode_piece(relation, some))
+            pieces.append(_decode_piece(relation, some, choose))
             some, size = [], 0
         some.append(rows)
         size += rows.nbytes
-    pieces.append(_decode_piece(relation, some))
+    pieces.append(_decode_piece(relation, some, choose))
     yield concat(pieces)
 
 
-def _decode_piece(relation: Relation, some: list[pa.RecordBatch]) -> ChangeBatch:
-    return decode(relation, some[0] if len(some) == 1 else pa.concat_batches(some))
+def _decode_piece(relation: Relation, some: list[pa.RecordBatch], choose: _Choose) -> ChangeBatch:
+    return decode(relation, choose(relation, some[0] if len(some) == 1 else pa.concat_batches(some)))
 
 
 def _from(rows: pa.RecordBatch, after: LSN) -> pa.RecordBatch:
@@ -101,5 +116,6 @@ def _linked(reader: _Reader, units: Sequence[WorkUnit]) -> UInt64s:
     for unit in units:
         relation, batches, inserts_only = reader.rows(unit)
         if not inserts_only:
-            found += [linked_keys(decode(relation, batch)) for batch in batches]
+            moved = (batch.filter(pa.array(have_old_rows(batch))) for batch in batches)
+            found += [linked_keys(decode(relation, rows, relation.key_indexes)) for rows in moved if rows.num_rows]
     return np.unique(np.concatenate(found))

@@ -19,6 +19,7 @@ from penstock.changes import Relation
 from penstock.lsn import LSN, ZERO
 
 HOT_BYTES = 16 << 20  # of one table in one batch: below this, dividing costs more than it gains
+BUCKET_BYTES = 64 << 20  # the same where all tasks must look at all keys: two of them do 1.7 times the work of one
 SMALL_BYTES = 1 << 20  # a whole batch below this is one task
 
 
@@ -79,12 +80,12 @@ def plan(
 
 
 def _divide(units: list[_Found], parts: int) -> list[list[WorkUnit]]:
-    if parts == 1 or sum(found.rows.bytes for found in units) < HOT_BYTES or _concern_all_keys(units):
+    size = sum(found.rows.bytes for found in units)
+    if parts == 1 or size < HOT_BYTES or _concern_all_keys(units):
         return [[found.unit() for found in units]]
     if all(found.rows.inserts == found.rows.rows for found in units):
-        size = -(-len(units) // parts)
-        return [[found.unit() for found in some] for some in _runs(units, size)]
-    if not all(found.rows.relation.key for found in units):
+        return [[found.unit() for found in some] for some in _runs(units, -(-len(units) // parts))]
+    if size < BUCKET_BYTES or not all(found.rows.relation.key for found in units):
         return [[found.unit() for found in units]]
     return [[found.unit(bucket, parts) for found in units] for bucket in range(parts)]
 

@@ -7,6 +7,7 @@ that of column k: one NumPy vector per column holds it for every message. No loo
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,9 +35,12 @@ from penstock.pgoutput.gather import BigEndian, gather
 _NULL, _UNCHANGED, _TEXT, _NEW = (ord(c) for c in "nutN")
 
 
-def decode(relation: Relation, rows: pa.RecordBatch) -> ChangeBatch:
-    """Messages of one relation (columns payload, commit_lsn, sequence, xid, commit_time) as a change batch of text."""
-    messages = _Messages(rows.column("payload"), relation)
+def decode(relation: Relation, rows: pa.RecordBatch, only: Collection[int] | None = None) -> ChangeBatch:
+    """Messages of one relation (columns payload, commit_lsn, sequence, xid, commit_time) as a change batch of text.
+
+    ``only``: of these columns; all others are NULL.
+    """
+    messages = _Messages(rows.column("payload"), relation, only)
     if relation.oid == MESSAGES.oid:
         op, new, old, old_kind, unchanged = _decode_logical_messages(messages)
     else:
@@ -48,14 +52,23 @@ def decode(relation: Relation, rows: pa.RecordBatch) -> ChangeBatch:
     )  # fmt: skip
 
 
+def have_old_rows(rows: pa.RecordBatch) -> Bools:
+    """Which of these messages of a relation tell the row, or its key, as it was before."""
+    messages = _Messages(rows.column("payload"), MESSAGES)
+    marker = messages.byte_at(messages.begin + 5)
+    found: Bools = (messages.byte_at(messages.begin) != TRUNCATE) & ((marker == OLD_KEY) | (marker == OLD_FULL))
+    return found
+
+
 _Decoded = tuple[UInt8s, list[pa.Array], list[pa.Array], UInt8s, dict[int, Bools]]
 
 
 class _Messages:
     """The bytes of all messages and where each begins and ends in them."""
 
-    def __init__(self, payload: pa.BinaryArray, relation: Relation) -> None:
+    def __init__(self, payload: pa.BinaryArray, relation: Relation, only: Collection[int] | None = None) -> None:
         self.relation = relation
+        self.only = only
         _validity, offsets, raw = payload.buffers()
         self.raw = raw if raw is not None else pa.py_buffer(b"")
         self.data: UInt8s = np.frombuffer(self.raw, np.uint8)
@@ -175,7 +188,7 @@ def _column(
 ) -> pa.StringArray:
     """One column for all rows of the batch; NULL where the row has no such tuple or value."""
     start, end, kind = tuples.starts[index], tuples.ends[index], tuples.kinds[index]
-    if len(tuples.rows) == 0:
+    if len(tuples.rows) == 0 or (messages.only is not None and index not in messages.only):
         return pa.nulls(count, pa.string())
     if len(tuples.rows) < count:
         start, end, kind = _spread(messages, tuples.rows, start, end, kind)
