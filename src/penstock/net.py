@@ -27,9 +27,23 @@ from penstock.changes import (
     ChangeBatch,
     Int64s,
     Relation,
+    UInt32s,
+    UInt64s,
 )
 
 Position = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Where each of some rows was written last."""
+
+    commit_lsn: UInt64s
+    sequence: UInt32s
+
+    @classmethod
+    def of(cls, batch: ChangeBatch, rows: Int64s) -> Positions:
+        return cls(batch.commit_lsn[rows], batch.sequence[rows])
 
 
 @dataclass(frozen=True)
@@ -41,7 +55,7 @@ class NetChanges:
     those that ``upserts`` brings again; for a target that would rather update those, ``replaces`` marks the upserts
     whose key is among the deletes, and ``gone`` the deletes that no upsert brings again. A table without a key has
     ``removed`` instead: all columns of rows that go, each once for every row to remove. Positions are (commit LSN,
-    sequence), for callers that have several of these of a table.
+    sequence), for callers that have several of these of a table; ``…_at`` has one for each row, for those who must name it.
 
     With ``may_exist``, ``deletes`` has every key that the batch speaks of. So it can be applied to a target that has seen
     some of these changes already, or rows as they were later: once all changes up to then are applied, the target is as
@@ -59,6 +73,9 @@ class NetChanges:
     removed: Sequence[pa.Array] = ()
     replaces: Bools | None = None  # None: none of them
     gone: Bools | None = None  # None: all of them
+    upserts_at: Positions | None = None
+    deletes_at: Positions | None = None
+    removed_at: Positions | None = None
 
     @property
     def upsert_count(self) -> int:
@@ -74,12 +91,14 @@ def net(batch: ChangeBatch, *, may_exist: bool = False) -> NetChanges:
         batch = batch.take(np.arange(truncates[-1] + 1, len(batch)))
     if _only_brings_rows(batch, may_exist):
         deletes = [batch.new[index] for index in batch.relation.key_indexes] if may_exist else _no_keys(batch)
+        at = Positions(batch.commit_lsn, batch.sequence)
         if not may_exist or not batch.relation.key:
-            return NetChanges(batch.relation, truncated_at, last_at, batch.new, deletes)
+            return NetChanges(batch.relation, truncated_at, last_at, batch.new, deletes, upserts_at=at)
         everything = np.ones(len(batch), np.bool_)
         return NetChanges(
-            batch.relation, truncated_at, last_at, batch.new, deletes, replaces=everything, gone=~everything
-        )
+            batch.relation, truncated_at, last_at, batch.new, deletes, replaces=everything, gone=~everything,
+            upserts_at=at, deletes_at=at,
+        )  # fmt: skip
     batch = _fill_from_old_rows(batch)
     if not batch.relation.key:
         return _net_without_key(batch, truncated_at, last_at)
@@ -195,6 +214,8 @@ def _net_by_key(batch: ChangeBatch, truncated_at: Position | None, last_at: Posi
     return NetChanges(
         batch.relation, truncated_at, last_at, upserts, deletes, unchanged, kept_from,
         replaces=in_target[~ends] if known else None, gone=ends[in_target] if known else None,
+        upserts_at=Positions.of(batch, events.row[survivors]),
+        deletes_at=Positions.of(batch, events.row[events.last[in_target]]) if known else None,
     )  # fmt: skip
 
 
@@ -265,8 +286,11 @@ def _net_without_key(batch: ChangeBatch, truncated_at: Position | None, last_at:
     _, first, group = np.unique(codes(both), return_index=True, return_inverse=True)
     sign = np.concatenate([np.ones(len(adds), np.int64), -np.ones(len(removes), np.int64)])
     count = np.bincount(group, weights=sign, minlength=len(first)).astype(np.int64)
-    added = pa.array(np.repeat(first, np.maximum(count, 0)))
-    removed = pa.array(np.repeat(first, np.maximum(-count, 0)))
-    gone = [] if truncated_at else [column.take(removed) for column in both]
-    kept = [column.take(added) for column in both]
-    return NetChanges(batch.relation, truncated_at, last_at, kept, [], removed=gone)
+    added, removed = np.repeat(first, np.maximum(count, 0)), np.repeat(first, np.maximum(-count, 0))
+    gone = [] if truncated_at else [column.take(pa.array(removed)) for column in both]
+    kept = [column.take(pa.array(added)) for column in both]
+    rows = np.concatenate([adds, removes])
+    return NetChanges(
+        batch.relation, truncated_at, last_at, kept, [], removed=gone,
+        upserts_at=Positions.of(batch, rows[added]), removed_at=Positions.of(batch, rows[removed]),
+    )  # fmt: skip

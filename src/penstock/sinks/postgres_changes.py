@@ -14,16 +14,17 @@ one part to a row of another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 
 from psycopg import sql
 
 from penstock.changes import Relation
-from penstock.errors import SinkRefused
 from penstock.postgres.connection import Connection
 from penstock.sinks.copy_text import pieces
+from penstock.sinks.postgres_refusals import RowRefused
 from penstock.sinks.postgres_staging import Lines, StagedChanges
 from penstock.sinks.postgres_target import Target, is_referenced
 
@@ -41,6 +42,21 @@ class Applier:
         """All changes of a batch. ``where_known``: those of an import, whose rows were read at different times."""
         for changes in by_table(staged):
             self._apply_table(changes, target_of, where_known)
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """All that is done herein is undone when an error leaves it; temporary tables that were made go as well."""
+        before = dict(self._temporary)
+        try:
+            with self._connection.transaction():
+                yield
+        except BaseException:
+            self._temporary = before
+            raise
+
+    def clear(self, change: StagedChanges, target: Target) -> None:
+        """Only what would make room: rows that go, and the old versions of rows that change a unique value."""
+        TableChanges(self, target, change, False).clear()
 
     def _apply_table(self, changes: list[StagedChanges], target_of: TargetOf, where_known: bool) -> None:
         truncated_at = max((change.truncated_at for change in changes if change.truncated_at), default=None)
@@ -187,7 +203,7 @@ class TableChanges:
             )
         )
         if missing:
-            raise _missing_row(self._relation, missing, self.change.kept)
+            raise missing_row(self._relation, missing, self.change.kept)
 
     def delete(self) -> None:
         """Step 2."""
@@ -315,10 +331,10 @@ def by_table(staged: Sequence[StagedChanges]) -> list[list[StagedChanges]]:
     return sorted(by_table.values(), key=lambda changes: max(change.last_at for change in changes))
 
 
-def _missing_row(relation: Relation, key: Sequence[object], kept: Sequence[int]) -> SinkRefused:
+def missing_row(relation: Relation, key: Sequence[object], kept: Sequence[int]) -> RowRefused:
     row = ", ".join(f"{name} = {value}" for name, value in zip(relation.key, key, strict=True))
     columns = ", ".join(relation.columns[index].name for index in kept)
-    return SinkRefused(
+    return RowRefused(
         f"An update of {relation.qualified_name} where {row} keeps a value of {columns} that Postgres did not send again "
         "(unchanged TOAST), and the target has no such row to keep it from.",
         "The row is older than the subscription, or was removed from the target. Resync the table, or write the column anew "

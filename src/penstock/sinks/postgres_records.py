@@ -19,7 +19,14 @@ _TABLES = {
         source_schema text NOT NULL, source_table text NOT NULL, target_schema text, target_table text,
         indexed bool NOT NULL DEFAULT false, replayed pg_lsn, PRIMARY KEY (sink, job)""",
     "import_parts": "sink text, job bigint, number bigint, PRIMARY KEY (sink, job, number)",
+    # Rows that the target refused. Values are Postgres's texts; a state is open, replayed or superseded.
+    "dead_letters": """id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, sink text NOT NULL,
+        state text NOT NULL DEFAULT 'open', oid bigint NOT NULL, source_schema text NOT NULL, source_table text NOT NULL,
+        op text NOT NULL, key jsonb NOT NULL, "row" jsonb, unchanged text[] NOT NULL, relation jsonb NOT NULL,
+        lsn pg_lsn NOT NULL, sequence bigint NOT NULL, reason text NOT NULL, sqlstate text, constraint_name text,
+        at timestamptz NOT NULL DEFAULT clock_timestamp(), settled_at timestamptz""",
 }
+_INDEXES = {"dead_letters": "(sink, oid) WHERE state = 'open'"}
 
 
 def create_records(connection: Connection) -> None:
@@ -29,8 +36,10 @@ def create_records(connection: Connection) -> None:
             connection.execute("SELECT pg_advisory_xact_lock(hashtext('penstock.progress'))")
             if "" in _missing(connection):
                 connection.execute("CREATE SCHEMA penstock")
-            for name in _missing(connection):
+            for name in filter(None, _missing(connection)):
                 connection.execute(f"CREATE TABLE penstock.{name} ({_TABLES[name]})".encode())
+                if name in _INDEXES:
+                    connection.execute(f"CREATE INDEX ON penstock.{name} {_INDEXES[name]}".encode())
 
 
 def has_records(connection: Connection) -> bool:

@@ -12,6 +12,7 @@ import psycopg
 from penstock.errors import PenstockError, SinkError, SinkRefused, SinkUnavailable, SourceError
 from penstock.postgres.connection import Connection, connect, redacted
 from penstock.sinks.postgres_obstacles import constraint_advice, holders
+from penstock.sinks.postgres_refusals import RowRefused, advice_on, is_of_a_row, refusal_of, words
 
 # Text that the source wrote is read the way it was written, whatever the target's database or role is configured to; and a
 # commit is on the target's disk when it is answered.
@@ -156,21 +157,12 @@ def sink_error(error: psycopg.Error, sink: str, where: str, advice: str | None =
     if error.sqlstate is None:
         first = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         return SinkUnavailable(f"Sink {sink} lost its connection to {where}: {first}.")
-    said = [error.diag.message_primary or "", error.diag.message_detail or "", error.diag.context or ""]
-    words = ". ".join(part.strip().splitlines()[0].rstrip(".") for part in said if part.strip())
     table = error.diag.table_name
     named = f" (table {error.diag.schema_name}.{table})" if table else ""
     passing = _PASSING.get(error.sqlstate, _PASSING.get(error.sqlstate[:2]))
     if passing is not None and error.sqlstate != _DROPPED:
-        return SinkUnavailable(f"Sink {sink} at {where}: {words}{named}.", advice or passing or None)
-    return SinkRefused(f"Sink {sink}: the target {where} refused it: {words}{named}.", advice or _advice(error))
-
-
-def _advice(error: psycopg.Error) -> str | None:
-    if isinstance(error, psycopg.errors.InsufficientPrivilege):
-        return "Give the role of the sink's `url` the rights that docs/sinks/postgres.md lists; then start again."
-    if error.sqlstate == _DROPPED:
-        return _REFUSED_CONNECTION
-    if isinstance(error, psycopg.errors.UniqueViolation | psycopg.errors.ExclusionViolation):
-        return "Somebody else wrote to the target. Remove the row that is in the way, or resync the table."
-    return error.diag.message_hint
+        return SinkUnavailable(f"Sink {sink} at {where}: {words(error)}{named}.", advice or passing or None)
+    said = f"Sink {sink}: the target {where} refused it: {words(error)}{named}."
+    if is_of_a_row(error):
+        return RowRefused(said, advice or advice_on(error), refusal_of(error))
+    return SinkRefused(said, advice or (_REFUSED_CONNECTION if error.sqlstate == _DROPPED else advice_on(error)))

@@ -9,12 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.changes import Bools, Relation
-from penstock.net import NetChanges, Position
+from penstock.net import NetChanges, Position, Positions
 from penstock.sinks.contract import Batch
 from penstock.sinks.copy_text import copy_lines
 from penstock.sinks.staging import Staged, stage
 
-LINES = "lines"  # the one column of a staged table
+# The columns of a staged table. Where its rows come from is looked at when the target refuses one, and never else.
+LINES, LSNS, SEQUENCES = "lines", "commit_lsn", "sequence"
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,10 @@ class Lines:
 
     def open(self) -> list[pa.Array]:
         return list(self.staged.open().column(LINES).chunks)
+
+    def table(self) -> pa.Table:
+        """With the positions; those of an import have none."""
+        return self.staged.open()
 
 
 @dataclass(frozen=True)
@@ -50,32 +55,40 @@ def stage_changes(batch: Batch, changes: NetChanges) -> StagedChanges:
     partly, kept = _none(count), tuple(changes.unchanged)
     replaces = changes.replaces if changes.replaces is not None else _none(count)
 
-    def handed(kind: str, columns: Sequence[pa.Array], rows: Bools | None = None) -> Lines | None:
+    def handed(kind: str, columns: Sequence[pa.Array], at: Positions | None, rows: Bools | None = None) -> Lines | None:
         if rows is not None:
             if not rows.any():
                 return None
             columns = columns if rows.all() else [column.filter(pa.array(rows)) for column in columns]
         if not columns or len(columns[0]) == 0:
             return None
-        lines = pa.table({LINES: copy_lines(columns)})
+        lines = pa.table({LINES: copy_lines(columns), **(_positions(at, rows) if at and batch.part is None else {})})
         return Lines(lines.num_rows, stage(batch, f"{relation.qualified_name}-{kind}", lines))
 
-    partly_kept = None
+    partly_kept, at = None, changes.upserts_at
     if kept:
         partly = np.logical_or.reduce(list(changes.unchanged.values()))
         marks = [pa.array(np.where(changes.unchanged[index], "t", "f")) for index in kept]
-        partly_kept = handed("partly", [*changes.upserts, *changes.kept_from, *marks], partly)
+        partly_kept = handed("partly", [*changes.upserts, *changes.kept_from, *marks], at, partly)
     return StagedChanges(
         relation,
         changes.truncated_at,
         changes.last_at,
-        handed("inserts", changes.upserts, ~replaces & ~partly),
-        handed("updates", changes.upserts, replaces & ~partly),
-        handed("deletes", changes.deletes, changes.gone),
+        handed("inserts", changes.upserts, at, ~replaces & ~partly),
+        handed("updates", changes.upserts, at, replaces & ~partly),
+        handed("deletes", changes.deletes, changes.deletes_at, changes.gone),
         partly_kept,
         kept,
-        handed("removed", changes.removed),
+        handed("removed", changes.removed, changes.removed_at),
     )
+
+
+def _positions(at: Positions, rows: Bools | None) -> dict[str, pa.Array]:
+    everything = rows is None or rows.all()
+    return {
+        LSNS: pa.array(at.commit_lsn if everything else at.commit_lsn[rows]),
+        SEQUENCES: pa.array(at.sequence if everything else at.sequence[rows]),
+    }
 
 
 def _none(count: int) -> Bools:

@@ -1,0 +1,67 @@
+"""Why a Postgres target does not take a row, told apart from everything else that it may say no to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import psycopg
+
+from penstock.errors import SinkRefused
+
+# By SQLSTATE, or by its first two letters: values, constraints, views' check options, limits (such as the size of an
+# index's row), and what triggers raise. https://www.postgresql.org/docs/current/errcodes-appendix.html
+_OF_A_ROW = {"22", "23", "44", "54", "P0"}
+_NOT_OF_A_ROW = {"22P04"}  # lines that do not fit the table: no row is at fault
+_BY_OTHER_ROWS = {"23001", "23503", "23505", "23P01", "P0"}
+_UNIQUE = {"23505", "23P01"}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    reason: str
+    sqlstate: str | None = None
+    constraint: str | None = None
+    advice: str | None = None
+
+    @property
+    def may_pass(self) -> bool:
+        """Other rows may have caused it, so that it is worth trying again when those are written."""
+        return bool({self.sqlstate, (self.sqlstate or "")[:2]} & _BY_OTHER_ROWS)
+
+    @property
+    def is_unique(self) -> bool:
+        return self.sqlstate in _UNIQUE
+
+
+class RowRefused(SinkRefused):
+    """The target answered no, and it is about a row."""
+
+    def __init__(self, message: str, advice: str | None = None, refusal: Refusal | None = None) -> None:
+        super().__init__(message, advice)
+        self.refusal = refusal or Refusal(message.rstrip("."), advice=advice)
+
+
+def is_of_a_row(error: psycopg.Error) -> bool:
+    state = error.sqlstate or ""
+    return state not in _NOT_OF_A_ROW and state[:2] in _OF_A_ROW
+
+
+def refusal_of(error: psycopg.Error | RowRefused) -> Refusal:
+    """Of an error that is of a row."""
+    if isinstance(error, RowRefused):
+        return error.refusal
+    return Refusal(words(error), error.sqlstate, error.diag.constraint_name, advice_on(error))
+
+
+def words(error: psycopg.Error) -> str:
+    """What the target said, on one line, without the last full stop."""
+    said = [error.diag.message_primary or "", error.diag.message_detail or "", error.diag.context or ""]
+    return ". ".join(part.strip().splitlines()[0].rstrip(".") for part in said if part.strip())
+
+
+def advice_on(error: psycopg.Error) -> str | None:
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return "Give the role of the sink's `url` the rights that docs/sinks/postgres.md lists; then start again."
+    if isinstance(error, psycopg.errors.UniqueViolation | psycopg.errors.ExclusionViolation):
+        return "Somebody else wrote to the target. Remove the row that is in the way, or resync the table."
+    return error.diag.message_hint
