@@ -126,7 +126,7 @@ def config_with(path: str, value: Any) -> str:
         ("source/type", "kafka", "source.type: sources of type kafka are not in this version yet; use type: postgres"),
         ("rules", [{"tables": ["a"]}], "rules: rules are not in this version yet; remove them"),
         ("sinks/0/on_error", "dead_letter",
-         "sinks[0].on_error: dead letters are not in this version yet; use on_error: stop"),
+         "sinks[0].on_error: sinks of this type keep no dead letters yet; use on_error: stop"),
         # variables
         ("source/url", "${SHOP_URL}", "source.url: variable SHOP_URL is not set; set it or write ${SHOP_URL:-default}"),
         ("sinks/1/path", "a/${DIR}/b", "sinks[1].path: variable DIR is not set; set it or write ${DIR:-default}"),
@@ -185,7 +185,7 @@ sinks:
         "source.mode: unknown word; use 'stream', 'copy' or 'copy_and_stream'",
         f"log.linger: a duration needs a unit; {DURATION_HINT}",
         'log.lingre: unknown key "lingre"; did you mean "linger"?',
-        "sinks[0].on_error: dead letters are not in this version yet; use on_error: stop",
+        "sinks[0].on_error: sinks of this type keep no dead letters yet; use on_error: stop",
         'sinks[1].name: another sink is called "a" already; give each its own name',
-        "sinks[1].on_error: dead letters are not in this version yet; use on_error: stop",
+        "sinks[1].on_error: sinks of this type keep no dead letters yet; use on_error: stop",
     ]

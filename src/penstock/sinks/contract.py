@@ -40,6 +40,7 @@ from penstock.changes import ChangeBatch, Relation
 from penstock.config.sink import SinkSettings
 from penstock.errors import SinkRefused
 from penstock.lsn import LSN
+from penstock.sinks.dead_letters import DeadLetters
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ class Sink(Generic[S]):
     imports_beside: ClassVar[bool] = (
         False  # parts but ``end`` may be committed in one thread while a batch is in another
     )
+    keeps_dead_letters: ClassVar[bool] = False  # takes ``on_error: dead_letter``, and has ``dead_letters``
 
     origin: str = ""  # the source's system identifier, known before ``prepare``: positions of another mean nothing
     subscription: str = ""  # the replication slot, likewise known before ``prepare``
@@ -130,6 +132,10 @@ class Sink(Generic[S]):
     def commit(self, batch: Batch, receipts: Sequence[Any]) -> None:
         """Driver: makes everything in the batch durable, and the position with it where the sink keeps one."""
         raise NotImplementedError
+
+    def dead_letters(self) -> DeadLetters | None:
+        """What the sink refused; None if it keeps no such thing."""
+        return None
 
     def close(self) -> None:
         """Driver: gives back connections and locks."""

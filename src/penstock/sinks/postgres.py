@@ -7,7 +7,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import Any, ClassVar, Literal
 
@@ -15,16 +17,21 @@ from psycopg import sql
 from pydantic import Field, SecretStr
 
 from penstock.changes import MESSAGES, ChangeBatch, concat
+from penstock.config.settings import Settings
 from penstock.config.sink import SinkSettings
 from penstock.errors import PenstockError, SinkRefused, SinkUnavailable
 from penstock.lsn import LSN
 from penstock.net import net
 from penstock.postgres.connection import Connection
 from penstock.sinks.contract import Batch, Imported, ImportPart, Sink
+from penstock.sinks.postgres_bisect import Bisection, RefusedRow, stopped_by, too_many
 from penstock.sinks.postgres_changes import Applier
+from penstock.sinks.postgres_dead_letters import LetterBox
 from penstock.sinks.postgres_foreign_keys import OrderedApplier
 from penstock.sinks.postgres_imports import Imports
 from penstock.sinks.postgres_records import create_records, has_records
+from penstock.sinks.postgres_refusals import RowRefused
+from penstock.sinks.postgres_replay import PostgresDeadLetters
 from penstock.sinks.postgres_session import Session
 from penstock.sinks.postgres_shapes import Shapes
 from penstock.sinks.postgres_staging import StagedChanges, stage_changes
@@ -36,6 +43,10 @@ _SEQUENCES_SECONDS = 10.0
 _NET_BYTES = 256 << 20  # of one table's changes, reduced to one row per key at once
 
 
+class DeadLetterSettings(Settings):
+    max: int = Field(default=10_000, ge=1, description="Of one batch; with more, the sink stops.")
+
+
 class PostgresSettings(SinkSettings):
     type: Literal["postgres"] = "postgres"
     url: SecretStr
@@ -44,6 +55,7 @@ class PostgresSettings(SinkSettings):
         alias="schema",
         description="create: missing schemas and tables are made, and altered to fit. existing: they are yours.",
     )
+    dead_letters: DeadLetterSettings = DeadLetterSettings()
 
 
 class PostgresSink(Sink[PostgresSettings]):
@@ -60,6 +72,7 @@ class PostgresSink(Sink[PostgresSettings]):
     keeps_position: ClassVar[bool] = True
     swaps_tables: ClassVar[bool] = True
     imports_beside: ClassVar[bool] = True
+    keeps_dead_letters: ClassVar[bool] = True
 
     def __init__(self, settings: PostgresSettings) -> None:
         super().__init__(settings)
@@ -68,6 +81,7 @@ class PostgresSink(Sink[PostgresSettings]):
 
     def _begin_afresh(self) -> None:
         self._tables = self._new_tables()
+        self._letters = LetterBox(self.settings.name)
         self._held: LSN | None = None  # up to where the target held everything when we last looked
         self._appliers: dict[int, tuple[Connection, Applier]] = {}  # by thread
         self._prepared = False
@@ -77,7 +91,7 @@ class PostgresSink(Sink[PostgresSettings]):
         return Tables(self.settings.name, self.settings.tables_schema, Shapes(self.settings.name, self.source))
 
     def __getstate__(self) -> dict[str, Any]:
-        left_here = ("_tables", "_held", "_appliers", "_prepared", "_next_sequences", "source")
+        left_here = ("_tables", "_letters", "_held", "_appliers", "_prepared", "_next_sequences", "source")
         return {name: value for name, value in self.__dict__.items() if name not in left_here}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -108,6 +122,7 @@ class PostgresSink(Sink[PostgresSettings]):
                     "are at work while changes are applied. See docs/sinks/postgres.md, Rights.",
                     self.settings.name,
                 )
+            self._letters.look(connection)
             row = connection.execute(
                 "SELECT lsn::text, source FROM penstock.progress WHERE sink = %s", [self.settings.name]
             ).fetchone()
@@ -136,7 +151,7 @@ class PostgresSink(Sink[PostgresSettings]):
 
     def _written(self, part: ImportPart, changes: Iterator[ChangeBatch]) -> bool:
         try:
-            with self._session.opened() as connection:
+            with self._without_letters(part), self._session.opened() as connection:
                 return self._imports().write_rows(connection, part, changes)
         finally:
             self._session.close()
@@ -150,6 +165,9 @@ class PostgresSink(Sink[PostgresSettings]):
         1. Tables are created or altered to fit, and the changes of all tables applied.
         2. The position is recorded, and all of it committed. Killed before, Postgres rolls everything back.
 
+        Where the target refuses a row, that is done again, and step 1 finds out which: that row stops the sink, or becomes
+        a dead letter in the same transaction.
+
         A part of an import has a record of its own (``postgres_imports.py``), and the position stays. It may be committed
         beside a batch: the one writes to a table that the other does not know.
         """
@@ -159,33 +177,77 @@ class PostgresSink(Sink[PostgresSettings]):
             return
         try:
             self._commit_batch(batch, staged)
-        except SinkRefused:
-            if not self._tables.forget():
+        except SinkRefused as refused:
+            looked = self._tables.forget()  # somebody may have altered a table, or added an index, since we looked
+            if not looked and not isinstance(refused, RowRefused):
                 raise
-            self._commit_batch(batch, staged)  # somebody may have altered a table, or added an index, since we looked
+            self._commit_batch(batch, staged, refused)
         if time.monotonic() >= self._next_sequences:
             self._follow_sequences()
 
-    def _commit_batch(self, batch: Batch, staged: Sequence[StagedChanges]) -> None:
+    def _commit_batch(self, batch: Batch, staged: Sequence[StagedChanges], before: SinkRefused | None = None) -> None:
+        """``before``: what was refused when it was tried as a whole."""
         with self._session.transaction() as connection:
             position = self._locked_position(connection)
             self._refuse_set_back(position)
             if position is not None and batch.end <= position:
                 return
-            self._applier(connection).apply(staged, self._tables.target)
+            refused: list[RefusedRow] = []
+            if before is not None or self._letters.hold_values_for(connection, staged):
+                refused = self._apply_by_rows(connection, staged, before)
+            else:
+                self._applier(connection).apply(staged, self._tables.target)
+            self._letters.supersede(connection, staged)
+            self._letters.put(connection, refused)
             connection.execute(
                 "INSERT INTO penstock.progress VALUES (%s, %s, clock_timestamp(), %s) ON CONFLICT (sink) DO UPDATE "
                 "SET lsn = excluded.lsn, committed_at = excluded.committed_at, source = excluded.source",
                 [self.settings.name, str(batch.end), self.origin],
             )
         self._held = batch.end
+        self._letters.tell(refused)
+
+    def _apply_by_rows(
+        self, connection: Connection, staged: Sequence[StagedChanges], before: SinkRefused | None
+    ) -> list[RefusedRow]:
+        def enough(row: RefusedRow, count: int) -> None:
+            if self.settings.on_error == "stop" and (count > most or not row.refusal.may_pass):
+                raise stopped_by(self.settings.name, row, before)
+            if count > most:
+                raise too_many(self.settings.name, row, most)
+
+        most = self.settings.dead_letters.max
+        held = partial(self._letters.held, connection)
+        refused = Bisection(connection, self._applier(connection), self._tables, held, enough).apply(staged)
+        if refused and self.settings.on_error == "stop":
+            raise stopped_by(self.settings.name, refused[0], before)
+        return refused
+
+    @contextmanager
+    def _without_letters(self, part: ImportPart) -> Iterator[None]:
+        """An import that lacked rows would be none."""
+        try:
+            yield
+        except RowRefused as refused:
+            if self.settings.on_error == "stop":
+                raise
+            raise SinkRefused(
+                f"{refused.message} It came with the import of {part.relation.qualified_name}, and rows of an import do not "
+                "become dead letters.",
+                refused.advice or "Mend the row in the source or the table in the target; the import is tried again.",
+            ) from refused
+
+    def dead_letters(self) -> PostgresDeadLetters:
+        return PostgresDeadLetters(self.settings.name, self._session, self._applier)
 
     def _commit_part(self, part: ImportPart, staged: Sequence[StagedChanges]) -> None:
         imports = self._imports()
-        with self._session.opened() as connection:
+        with self._without_letters(part), self._session.opened() as connection:
             imports.prepare(connection, part)
-        with self._session.transaction() as connection:
+        with self._without_letters(part), self._session.transaction() as connection:
             imports.commit(connection, part, staged, self._applier(connection))
+            if part.phase == "end" and part.upto is not None:
+                self._letters.supersede_table(connection, part.relation.oid, part.upto)
         if part.phase == "end":
             self._follow_sequences()
 

@@ -2,7 +2,7 @@
 
 Inside the caller's transaction, table after table:
 
-1. A table whose changes go in as a whole is done.
+1. What goes in as a whole now (somebody may have altered a table meanwhile) is done; and then a table that does.
 2. Otherwise its rows are halved until what is refused is a single row; each half that goes in stays. So a few bad rows
    cost a few attempts for each power of two.
 3. Rows may wait for unique values of each other. Those that were refused for such a value are tried together: old versions
@@ -26,11 +26,12 @@ import psycopg
 from penstock.changes import Int64s, Relation
 from penstock.errors import SinkRefused
 from penstock.postgres.connection import Connection
-from penstock.sinks.postgres_changes import Applier, TargetOf, by_table, missing_row
+from penstock.sinks.postgres_changes import Applier, by_table, missing_row
 from penstock.sinks.postgres_kept import KeptValues, names_kept_of
 from penstock.sinks.postgres_refusals import Refusal, RowRefused, is_of_a_row, refusal_of
 from penstock.sinks.postgres_rows import KINDS, RowChange, Rows, key_line, mentioned
 from penstock.sinks.postgres_staging import StagedChanges
+from penstock.sinks.postgres_tables import Tables
 from penstock.sinks.postgres_target import Target
 
 
@@ -74,19 +75,33 @@ class Bisection:
         self,
         connection: Connection,
         applier: Applier,
-        target_of: TargetOf,
-        forget: Callable[[], object],
+        tables: Tables,
         held: Callable[[Relation], dict[str, RowChange]],
         enough: Callable[[RefusedRow, int], None],
     ) -> None:
-        self._connection, self._applier, self._target_of, self._forget = connection, applier, target_of, forget
+        self._connection, self._applier, self._tables = connection, applier, tables
         self._held, self._enough = held, enough
         self._kept = KeptValues(connection, applier)
         self._successes = 0
         self._count = 0
+        self._at_once = False  # constraints that are deferred are looked at after every attempt
 
     def apply(self, staged: Sequence[StagedChanges]) -> list[RefusedRow]:
         """All of it but the rows that are returned, in the order in which they were committed."""
+        try:
+            with self._applier.attempt():
+                refused = self._applied(staged)
+                self._connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        except psycopg.Error as error:  # a constraint that is looked at in the end does not tell which row it was
+            _require_of_a_row(error)
+            self._tables.forget()
+            self._at_once, self._count, self._successes = True, 0, 0
+            return self._applied(staged)
+        return refused
+
+    def _applied(self, staged: Sequence[StagedChanges]) -> list[RefusedRow]:
+        if self._goes_in_as_a_whole(staged):
+            return []
         lacking: list[RefusedRow] = []
         waiting: list[_Waiting] = []
         for changes in by_table(staged):
@@ -96,16 +111,16 @@ class Bisection:
         found = [*lacking, *map(self._complete, waiting)]
         return sorted(found, key=lambda row: (row.change.lsn, row.change.sequence))
 
-    def _goes_in_as_a_whole(self, changes: list[StagedChanges]) -> bool:
-        held = self._held(changes[0].relation)
-        if held and any(names_kept_of(change, held) for change in changes):
+    def _goes_in_as_a_whole(self, changes: Sequence[StagedChanges]) -> bool:
+        if any(names_kept_of(change, self._held(change.relation)) for change in changes if change.partly_kept):
             return False
         try:
             with self._applier.attempt():
-                self._applier.apply(changes, self._target_of)
+                self._applier.apply(changes, self._tables.target)
+                self._look_at_constraints()
         except (psycopg.Error, RowRefused) as error:
             _require_of_a_row(error)
-            self._forget()  # a table that was altered herein is as it was
+            self._tables.forget()  # a table that was altered herein is as it was
             return False
         return True
 
@@ -115,10 +130,10 @@ class Bisection:
         if truncated_at is not None:
             changes = [change for change in changes if change.last_at >= truncated_at]
             nothing: dict[str, Any] = dict.fromkeys(KINDS)
-            self._applier.apply([replace(changes[0], truncated_at=truncated_at, **nothing)], self._target_of)
+            self._applier.apply([replace(changes[0], truncated_at=truncated_at, **nothing)], self._tables.target)
             held = {}
         for relation, some in groupby(changes, key=lambda change: change.relation):
-            target = self._target_of(self._connection, relation)
+            target = self._tables.target(self._connection, relation)
             here: list[_Waiting] = []
             for change in some:
                 _leave_out_earlier(change, here)
@@ -166,10 +181,15 @@ class Bisection:
         try:
             with self._applier.attempt():
                 self._applier.apply(changes, lambda _connection, _relation: target)
+                self._look_at_constraints()
         except (psycopg.Error, RowRefused) as error:
             _require_of_a_row(error)
             return refusal_of(error)
         return None
+
+    def _look_at_constraints(self) -> None:
+        if self._at_once:
+            self._connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
 
     def _try_together(self, waiting: list[_Waiting], target: Target) -> None:
         """Step 3. Whoever is refused although the others have made room is not for these to help."""
@@ -224,11 +244,14 @@ def too_many(sink: str, row: RefusedRow, most: int) -> SinkRefused:
     )
 
 
-def stopped_by(sink: str, row: RefusedRow) -> RowRefused:
+def stopped_by(sink: str, row: RefusedRow, before: SinkRefused | None) -> RowRefused:
+    """``before``: what the target said to the whole batch; if it was the same, that has the better advice."""
     refusal = row.refusal
+    same = isinstance(before, RowRefused) and before.refusal.sqlstate == refusal.sqlstate
+    advice = before.advice if before is not None and same else refusal.advice
     constraint = f" (constraint {refusal.constraint})" if refusal.constraint else ""
     what = f"the {row.change}, committed at {row.change.lsn}"
-    mend = refusal.advice or "Mend the row in the source and the target's table until they fit."
+    mend = advice or "Mend the row in the source and the target's table until they fit."
     return RowRefused(
         f"Sink {sink}: the target refuses {what}: {refusal.reason}{constraint}.",
         f"{mend} Then start again: nothing was skipped. Or set `on_error: dead_letter` to go on without such rows.",

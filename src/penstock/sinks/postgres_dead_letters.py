@@ -67,6 +67,8 @@ class LetterBox:
         self._settle(connection, "oid = %s AND lsn <= %s", oid, str(upto))
 
     def put(self, connection: Connection, refused: Sequence[RefusedRow]) -> None:
+        if not refused:
+            return
         self._tables |= {row.change.relation.oid for row in refused}
         with connection.cursor() as cursor:
             cursor.executemany(
@@ -85,6 +87,8 @@ class LetterBox:
             )  # fmt: skip
 
     def tell(self, refused: Sequence[RefusedRow]) -> None:
+        if not refused:
+            return
         tables = Counter(row.change.relation.qualified_name for row in refused)
         logger.warning(
             "Sink %s: the target refused %s (%s). They are dead letters now: see penstock dead-letters FILE list --sink %s.",

@@ -1,0 +1,139 @@
+"""Dead letters of a Postgres sink, listed, and tried again in short transactions, also beside a pipeline that runs.
+
+A letter goes into the table that its source table has in the target now. Whoever commits a batch holds the lock on the
+sink's position; so does each of these transactions: a letter that is open then is newer than what the target holds of the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from penstock.changes import Relation
+from penstock.errors import SinkRefused
+from penstock.lsn import LSN
+from penstock.postgres.connection import Connection
+from penstock.sinks.dead_letters import DeadLetter, Replayed
+from penstock.sinks.postgres_changes import Applier
+from penstock.sinks.postgres_refusals import Refusal, RowRefused, is_of_a_row, refusal_of
+from penstock.sinks.postgres_rows import HeldLines, RowChange, held_row, line
+from penstock.sinks.postgres_session import Session
+from penstock.sinks.postgres_staging import LINES, StagedChanges
+from penstock.sinks.postgres_target import Target, find
+
+_LETTERS = sql.SQL(
+    "SELECT id, sink, source_schema, source_table, op, key, row, lsn::text, sequence, reason, sqlstate, constraint_name, at "
+    "FROM penstock.dead_letters WHERE sink = %(sink)s AND state = 'open' "
+    "AND (%(schema)s::text IS NULL OR (source_schema = %(schema)s AND source_table = %(table)s)) ORDER BY id"
+)
+
+
+class PostgresDeadLetters:
+    """Those of one sink."""
+
+    def __init__(self, sink: str, session: Session, applier_of: Callable[[Connection], Applier]) -> None:
+        self._sink, self._session, self._applier_of = sink, session, applier_of
+
+    def listed(self, table: tuple[str, str] | None = None) -> list[DeadLetter]:
+        schema, name = table or (None, None)
+        with self._session.opened() as connection:
+            if connection.execute("SELECT to_regclass('penstock.dead_letters')::oid").fetchone() == (None,):
+                return []
+            found = connection.execute(_LETTERS, {"sink": self._sink, "schema": schema, "table": name}).fetchall()
+        return [replace(letter, lsn=LSN.parse(str(letter.lsn))) for letter in (DeadLetter(*row) for row in found)]
+
+    def replay(self, table: tuple[str, str] | None = None) -> Replayed:
+        """In the order of their commits. Rows that wait for others (foreign keys) are tried until nothing more goes in."""
+        replayed: list[DeadLetter] = []
+        waiting = self.listed(table)
+        while waiting:
+            refused, went = [], len(replayed)
+            for letter in waiting:
+                refusal = self._tried(letter)
+                if refusal is None:
+                    replayed.append(letter)
+                elif refusal.may_pass:
+                    refused.append(letter)
+            if len(replayed) == went:
+                break
+            waiting = refused
+        left = self.listed(table)
+        return Replayed([letter for letter in replayed if letter.id not in {other.id for other in left}], left)
+
+    def _tried(self, letter: DeadLetter) -> Refusal | None:
+        """None: it went in, or was superseded meanwhile."""
+        with self._session.transaction() as connection:
+            connection.execute("SELECT FROM penstock.progress WHERE sink = %s FOR UPDATE", [self._sink])
+            row = connection.execute(
+                "SELECT oid, unchanged, relation FROM penstock.dead_letters WHERE id = %s AND state = 'open' FOR UPDATE",
+                [letter.id],
+            ).fetchone()
+            if row is None:
+                return None
+            relation = Relation.from_json(row[2])
+            change = RowChange(relation, letter.op, letter.key, letter.row, letter.lsn, letter.sequence, tuple(row[1]))
+            refusal = self._applied(connection, change, self._target(connection, row[0]))
+            self._record(connection, letter.id, refusal)
+        return refusal
+
+    def _target(self, connection: Connection, oid: int) -> Target | None:
+        place = connection.execute(
+            "SELECT target_schema, target_table FROM penstock.tables WHERE sink = %s AND oid = %s", [self._sink, oid]
+        ).fetchone()
+        return find(connection, *place) if place is not None else None
+
+    def _applied(self, connection: Connection, change: RowChange, target: Target | None) -> Refusal | None:
+        if target is None:
+            return Refusal(f"{change.relation.qualified_name} is not in the target any more")
+        applier = self._applier_of(connection)
+        try:
+            with applier.attempt():
+                target.writable(change.relation)
+                applier.apply([staged(change)], lambda _connection, _relation: target)
+                connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        except psycopg.Error as error:
+            if not is_of_a_row(error):
+                raise
+            return refusal_of(error)
+        except SinkRefused as error:
+            return error.refusal if isinstance(error, RowRefused) else Refusal(error.message.rstrip("."))
+        return None
+
+    def _record(self, connection: Connection, id: int, refusal: Refusal | None) -> None:
+        if refusal is None:
+            connection.execute(
+                "UPDATE penstock.dead_letters SET state = 'replayed', settled_at = clock_timestamp() WHERE id = %s",
+                [id],
+            )
+        else:
+            connection.execute(
+                "UPDATE penstock.dead_letters SET reason = %s, sqlstate = %s, constraint_name = %s WHERE id = %s",
+                [refusal.reason, refusal.sqlstate, refusal.constraint, id],
+            )
+
+
+def staged(change: RowChange) -> StagedChanges:
+    """The one row, the way it came: an insert does not replace a row that somebody else has put there."""
+    relation, at = change.relation, (int(change.lsn), change.sequence)
+    nothing = StagedChanges(relation, None, at)
+    if change.row is None:
+        key = [change.key[name] for name in relation.key]
+        return replace(nothing, deletes=_lines(key))
+    if change.op == "delete":
+        return replace(nothing, removed=held_row(change))
+    if change.unchanged:
+        kept = [index for index, column in enumerate(relation.columns) if column.name in change.unchanged]
+        values = [change.row[column.name] for column in relation.columns]
+        key = [change.key[name] for name in relation.key]
+        return replace(nothing, kept=tuple(kept), partly_kept=_lines([*values, *key, *("t" for _ in kept)]))
+    kinds: dict[str, Any] = {"updates" if change.op == "update" and relation.key else "inserts": held_row(change)}
+    return replace(nothing, **kinds)
+
+
+def _lines(values: list[str | None]) -> HeldLines:
+    return HeldLines.of(pa.table({LINES: [line(values)]}))
