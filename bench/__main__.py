@@ -19,7 +19,7 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from bench import capture_run, decode, latency, replica
+from bench import capture_run, decode, latency, replica, replica_copy, replica_load
 from bench.backlog import SERVER, create_table, fill, pg_recvlogical_seconds, pipeline
 from bench.imports import import_seconds, latency_during_copy, psql_copy_seconds, watched
 from bench.parts import Part, wait_for_sink
@@ -211,6 +211,52 @@ def postgres_replica(rows: int) -> Iterator[Figure]:
         yield _times(f"{rows // 2:,} updates of 1,000 rows, likewise", median(ratios), 3, "10")
 
 
+def replica_under_load(seconds: float) -> Iterator[Figure]:
+    """pgbench as fast as it goes, followed by the one and then by the other; then at a rate that both should hold."""
+    with tempfile.TemporaryDirectory() as directory, replica.replicas(Path(directory), scale=10) as targets:
+        replica.warm_up(targets)
+        theirs = replica_load.by_subscription(targets, seconds)
+        ours = replica_load.by_penstock(targets, seconds)
+        for who, followed in (("subscription", theirs), ("Penstock", ours)):
+            _say(f"{who}: {followed.transactions:,} transactions, {followed.behind:.1f} s behind at their end")
+        lags = replica_load.lags(targets, 0.8 * theirs.rate, seconds)
+        _say("lags at 0.8 of that rate: " + ", ".join(f"{lag:.2f}" for lag in lags) + " s")
+        yield _times(
+            f"pgbench for {seconds:.0f} s, rate against its own subscription", ours.rate / theirs.rate, 0.8, "1.5"
+        )
+        shown, grows = f"{lags[0]:.2f} … {lags[-1]:.2f} s", max(lags[-2:]) > 2 * max(lags[:2]) + 0.5
+        yield Figure(
+            "lag at 0.8 of the subscription's rate, at first and at last", shown, "does not grow", "", not grows
+        )
+
+
+def replica_initial_copy(rows: int) -> Iterator[Figure]:
+    with EmbeddedPostgres(settings=SERVER) as postgres, tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o755)
+        create_table(postgres, "large")
+        fill(postgres, "large", rows, per_transaction=100_000)
+        postgres.execute("CREATE INDEX ON large (at); CREATE INDEX ON large (name)")
+        postgres.execute("VACUUM ANALYZE large")
+        postgres.execute("CREATE TABLE ticks (id bigint PRIMARY KEY, value text)")
+        postgres.execute("CHECKPOINT")
+        os.sync()
+        target = postgres.create_database("ours")
+        bench = pipeline(postgres, Path(directory), "bench", "public.ticks", copies=True, target=target)
+        bench.init()
+        bench.reconcile()
+        ratios = []
+        with Part("deliver", bench), Part("capture", bench):
+            for start in range(5):
+                wait_for_sink(bench, _below(_ticks(postgres, start)))
+            for number in range(_ROUNDS):
+                theirs = replica_copy.dump_and_restore_seconds(postgres, "public.large", Path(directory))
+                ours = import_seconds(postgres, bench, "large", again=number > 0)
+                ratios.append(theirs / ours)
+                _say(f"pg_dump and pg_restore {theirs:.2f} s, Penstock {ours:.2f} s")
+        what = f"copy of {rows:,} rows and three indexes against pg_dump -Fd -j2, pg_restore -j2"
+        yield _times(what, median(ratios), 0.8, "1.3")
+
+
 def _against_subscription(targets: replica.Replicas, mark: int) -> float:
     theirs, ours = targets.subscription_seconds(mark), targets.our_seconds(mark)
     _say(f"subscription {theirs:.2f} s, Penstock {ours:.2f} s")
@@ -235,7 +281,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--only", choices=["capture", "end-to-end", "latency", "memory", "imports", "replica"])
+    names = ["capture", "end-to-end", "latency", "memory", "imports", "replica", "replica-load", "replica-copy"]
+    parser.add_argument("--only", choices=names)
     arguments = parser.parse_args()
     parts: dict[str, Callable[[], Iterator[Figure]]] = {
         "capture": lambda: capture_and_decode(arguments.rows),
@@ -244,6 +291,8 @@ def main() -> int:
         "memory": lambda: one_large_transaction(arguments.rows * 5),
         "imports": lambda: imports(arguments.rows * 10, arguments.seconds),
         "replica": lambda: postgres_replica(arguments.rows),
+        "replica-load": lambda: replica_under_load(3 * arguments.seconds),
+        "replica-copy": lambda: replica_initial_copy(arguments.rows * 10),
     }
     figures = [f for name, part in parts.items() if arguments.only in (None, name) for f in part()]
     table = Table(

@@ -53,7 +53,12 @@ def fill(postgres: EmbeddedPostgres, table: str, rows: int, first: int = 1, per_
         return catalog.wal_marker(connection)
 
 
-def pipeline(postgres: EmbeddedPostgres, directory: Path, name: str, tables: str, copies: bool = False) -> Pipeline:
+def pipeline(
+    postgres: EmbeddedPostgres, directory: Path, name: str, tables: str, copies: bool = False, target: str | None = None
+) -> Pipeline:
+    """Into DuckDB, or into the Postgres database ``target``."""
+    lake = {"name": "lake", "type": "duckdb", "path": str(directory / "lake.duckdb")}
+    replica = {"name": "replica", "type": "postgres", "url": target}
     return Pipeline(
         Config.model_validate(
             {
@@ -64,7 +69,7 @@ def pipeline(postgres: EmbeddedPostgres, directory: Path, name: str, tables: str
                     "tables": {"include": [tables]},
                     "mode": "copy_and_stream" if copies else "stream",
                 },
-                "sinks": [{"name": "lake", "type": "duckdb", "path": str(directory / "lake.duckdb")}],
+                "sinks": [replica if target is not None else lake],
             }
         )
     )

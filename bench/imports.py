@@ -83,14 +83,15 @@ def _python_memory(pids: list[int]) -> float:
 
 def import_seconds(postgres: EmbeddedPostgres, pipeline: Pipeline, table: str, again: bool = False) -> float:
     """From the request until the table is complete in the sink and streams with the others."""
+    sink = pipeline.config.sinks[0].name
     oid = int(postgres.execute(f"select '{table}'::regclass::oid::int")[0][0])
-    before = read_admission(pipeline.state.parts, "lake").ready.get(oid)
+    before = read_admission(pipeline.state.parts, sink).ready.get(oid)
     begun = time.monotonic()
     if again:
         pipeline.resync_tables([table])
     else:
         pipeline.add_tables([table])
-    while (ready := read_admission(pipeline.state.parts, "lake").ready.get(oid)) is None or ready == before:
+    while (ready := read_admission(pipeline.state.parts, sink).ready.get(oid)) is None or ready == before:
         time.sleep(0.01)
     return time.monotonic() - begun
 

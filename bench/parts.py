@@ -61,7 +61,7 @@ def wait_for_sink(pipeline: Pipeline, until: LSN, seconds: float = 600) -> float
     """Waits until the sink durably holds everything below ``until``; the moment (monotonic) at which it did."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        known = pipeline.state.sink("lake")
+        known = pipeline.state.sink(pipeline.config.sinks[0].name)
         if known is not None and (known.lsn or ZERO) >= until:
             return time.monotonic()
         time.sleep(0.005)

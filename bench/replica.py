@@ -1,4 +1,4 @@
-"""A Postgres replica by Penstock against one by the server's own subscription, and against pg_dump and pg_restore.
+"""A Postgres replica by Penstock against one by the server's own subscription.
 
 Source and targets are databases of one server. A backlog is made while neither reads; then one drains it, then the other.
 Both are done when the last row of the backlog, a mark, is in the target. Neither the start of Penstock's processes nor Spark's
@@ -16,13 +16,9 @@ from pathlib import Path
 
 import psycopg
 
-from bench.backlog import SERVER, create_table, fill
+from bench.backlog import SERVER, create_table, fill, pipeline
 from bench.parts import Part
-from penstock.config.model import Config
-from penstock.pipeline import Pipeline
 from penstock.testing.embedded_postgres import EmbeddedPostgres
-
-_PGBENCH = ("pgbench_accounts", "pgbench_branches", "pgbench_tellers", "pgbench_history")
 
 
 @dataclass
@@ -32,8 +28,8 @@ class Replicas:
     postgres: EmbeddedPostgres
     subscriber: str
     ours: str
-    pipeline: Pipeline
     capture: Part
+    deliver: Part
     marks: int = 0
 
     def mark(self) -> int:
@@ -43,10 +39,10 @@ class Replicas:
 
     def subscription_seconds(self, mark: int) -> float:
         begun = time.monotonic()
-        _execute(self.subscriber, "ALTER SUBSCRIPTION bench ENABLE")
+        execute(self.subscriber, "ALTER SUBSCRIPTION bench ENABLE")
         wait_for(self.subscriber, mark)
         seconds = time.monotonic() - begun
-        _execute(self.subscriber, "ALTER SUBSCRIPTION bench DISABLE")
+        execute(self.subscriber, "ALTER SUBSCRIPTION bench DISABLE")
         with psycopg.connect(self.subscriber, autocommit=True) as connection:
             while connection.execute("SELECT 1 FROM pg_stat_subscription WHERE pid IS NOT NULL").fetchone():
                 time.sleep(0.01)
@@ -69,45 +65,27 @@ def wait_for(url: str, mark: int) -> None:
 
 @contextmanager
 def replicas(directory: Path, scale: int = 0) -> Iterator[Replicas]:
-    """With tables ``events`` and ``marks``, and pgbench's of this scale; all of them empty in the targets at first."""
+    """With tables ``events`` and ``marks``, empty, and pgbench's of this scale; the targets hold the same to begin with."""
     with EmbeddedPostgres(settings={**SERVER, "wal_sender_timeout": "1h"}) as postgres:
         subscriber, ours = postgres.create_database("subscriber"), postgres.create_database("ours")
         create_table(postgres, "events")
         postgres.execute("CREATE TABLE marks (id int PRIMARY KEY)")
         if scale:
-            _run(postgres, "pgbench", "-i", "-q", "-s", str(scale), postgres.url)
-            # Its history has no key, and nothing in it ever changes.
+            run(postgres, "pgbench", "-i", "-q", "-s", str(scale), postgres.url)
         postgres.execute("CREATE PUBLICATION builtin FOR TABLES IN SCHEMA public")
         postgres.execute("SELECT pg_create_logical_replication_slot('builtin', 'pgoutput')")
-        dump = _run(postgres, "pg_dump", "--no-publications", postgres.url)
+        dump = run(postgres, "pg_dump", "--no-publications", postgres.url)
         for target in (subscriber, ours):
             subprocess.run([str(postgres.binary("psql")), "-q", target], input=dump, check=True, capture_output=True)
-        _execute(
+        execute(
             subscriber,
             f"CREATE SUBSCRIPTION bench CONNECTION '{postgres.url}' PUBLICATION builtin "
             "WITH (create_slot = false, slot_name = builtin, copy_data = false, enabled = false)",
         )
-        pipeline = _pipeline(postgres, ours, directory, scale > 0)
-        pipeline.init()
-        with Part("deliver", pipeline), Part("capture", pipeline) as capture:
-            yield Replicas(postgres, subscriber, ours, pipeline, capture)
-
-
-def _pipeline(postgres: EmbeddedPostgres, target: str, directory: Path, copies: bool) -> Pipeline:
-    return Pipeline(
-        Config.model_validate(
-            {
-                "name": "bench",
-                "state_dir": str(directory / "state"),
-                "source": {
-                    "url": postgres.url,
-                    "tables": {"include": ["public.*"]},
-                    "mode": "copy_and_stream" if copies else "stream",
-                },
-                "sinks": [{"name": "replica", "type": "postgres", "url": target}],
-            }
-        )
-    )
+        bench = pipeline(postgres, directory, "bench", "public.*", target=ours)
+        bench.init()
+        with Part("deliver", bench) as deliver, Part("capture", bench) as capture:
+            yield Replicas(postgres, subscriber, ours, capture, deliver)
 
 
 def warm_up(replicas: Replicas) -> None:
@@ -141,49 +119,11 @@ def _in_transactions(replicas: Replicas, rows: int, statement: str) -> None:
             connection.execute(statement.format(start=start, end=start + 999).encode())
 
 
-def transactions(replicas: Replicas, seconds: float) -> tuple[int, int]:
-    """pgbench's own, as many as the server does in that time; how many, and the mark behind them."""
-    before = _history(replicas)
-    _run(replicas.postgres, "pgbench", "-n", "-c", "2", "-T", str(int(seconds)), replicas.postgres.url)
-    return _history(replicas) - before, replicas.mark()
-
-
-def lags(replicas: Replicas, rate: float, seconds: float) -> list[float]:
-    """Seconds from a commit until it is in our target, three times while pgbench goes on at this rate."""
-    command = ["-n", "-c", "2", "-T", str(int(seconds)), "-R", str(int(rate)), replicas.postgres.url]
-    load = subprocess.Popen(
-        [str(replicas.postgres.binary("pgbench")), *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    found = []
-    try:
-        for _ in range(3):
-            time.sleep(seconds / 4)
-            begun = time.monotonic()
-            wait_for(replicas.ours, replicas.mark())
-            found.append(time.monotonic() - begun)
-    finally:
-        load.wait()
-    return found
-
-
-def _history(replicas: Replicas) -> int:
-    return int(replicas.postgres.execute("SELECT count(*) FROM pgbench_history")[0][0])
-
-
-def dump_and_restore_seconds(postgres: EmbeddedPostgres, directory: Path) -> float:
-    target = postgres.create_database("restored")
-    dump = directory / "dump"
-    begun = time.monotonic()
-    _run(postgres, "pg_dump", "-Fd", "-j2", "-t", "public.large", "-f", str(dump), postgres.url)
-    _run(postgres, "pg_restore", "-j2", "-d", target, str(dump))
-    return time.monotonic() - begun
-
-
-def _run(postgres: EmbeddedPostgres, program: str, *arguments: str) -> bytes:
+def run(postgres: EmbeddedPostgres, program: str, *arguments: str) -> bytes:
     done = subprocess.run([str(postgres.binary(program)), *arguments], check=True, capture_output=True)
     return done.stdout
 
 
-def _execute(url: str, statement: str) -> None:
+def execute(url: str, statement: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(statement.encode())
