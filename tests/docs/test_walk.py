@@ -9,8 +9,8 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import duckdb
@@ -43,21 +43,35 @@ class Walk:
 
     directory: Path
     url: str
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     def type(self, line: str) -> subprocess.CompletedProcess[str]:
-        program, *words = shlex.split(line)
-        assert program == "penstock"
-        return self._run("-m", "penstock", *words)
+        return self._run(*_words(line))
+
+    def start(self, line: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, *_words(line)],
+            cwd=self.directory, env=self._environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
 
     def run_python(self, script: str) -> subprocess.CompletedProcess[str]:
         return self._run("-c", script)
 
     def _run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # as in an activated environment
-        environment = {**os.environ, "PATH": path, "SHOP_URL": self.url, "JAVA_HOME": java_home()}
         return subprocess.run(
-            [sys.executable, *words], cwd=self.directory, env=environment, capture_output=True, text=True, timeout=240
-        )
+            [sys.executable, *words],
+            cwd=self.directory, env=self._environment(), capture_output=True, text=True, timeout=240,
+        )  # fmt: skip
+
+    def _environment(self) -> dict[str, str]:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # as in an activated environment
+        return {**os.environ, "PATH": path, "SHOP_URL": self.url, "JAVA_HOME": java_home(), **self.variables}
+
+
+def _words(line: str) -> list[str]:
+    program, *words = shlex.split(line)
+    assert program == "penstock"
+    return ["-m", "penstock", *words]
 
 
 def told_to_type(page: Path) -> list[str]:
