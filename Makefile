@@ -8,6 +8,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+JOBS ?= 3
 ROUNDS ?= 20
 SEED ?= 1
 
@@ -42,8 +43,9 @@ lint: venv
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Tests mostly wait, for servers and JVMs, so there are more jobs than cores. A file's tests stay together, for their fixtures.
 pytest: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 bench: venv
 	@$(BIN)/python -m bench
