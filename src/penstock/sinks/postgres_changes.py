@@ -153,10 +153,7 @@ class TableChanges:
         return table
 
     def _same(self, prefix: str = "c") -> sql.Composed:
-        return sql.SQL(" AND ").join(
-            sql.SQL("t.{} = s.{}").format(sql.Identifier(name), sql.Identifier(alias))
-            for alias, name in self._c(self._relation.key_indexes, prefix)
-        )
+        return self.target.same(self._c(self._relation.key_indexes, prefix), "s")
 
     def _stage_updates(self) -> sql.Identifier:
         """For the rows that change."""
@@ -309,13 +306,13 @@ class TableChanges:
         self.applier.execute(
             sql.SQL(
                 """
-                DELETE FROM {target} WHERE ctid = ANY (ARRAY(
-                    SELECT place FROM (
-                        SELECT t.ctid AS place, s.copies, row_number() OVER (PARTITION BY s.row) AS copy
-                        FROM (SELECT row({staged})::text AS row, count(*) AS copies FROM {removed} s GROUP BY 1) s
-                        JOIN {target} t ON row({there})::text = s.row
-                    ) found WHERE copy <= copies
-                ))
+                WITH found AS (
+                    SELECT t.tableoid AS part, t.ctid AS place, s.copies, row_number() OVER (PARTITION BY s.row) AS copy
+                    FROM (SELECT row({staged})::text AS row, count(*) AS copies FROM {removed} s GROUP BY 1) s
+                    JOIN {target} t ON row({there})::text = s.row
+                )
+                DELETE FROM {target} t USING found f
+                WHERE t.ctid = f.place AND t.tableoid = f.part AND f.copy <= f.copies
                 """
             ).format(target=self.target.name, staged=staged, removed=removed, there=there)
         )

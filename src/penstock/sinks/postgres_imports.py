@@ -86,9 +86,10 @@ class Imports:
         connection.execute(
             sql.SQL(
                 "DELETE FROM {target} WHERE ctid = ANY (ARRAY(SELECT place FROM (SELECT ctid AS place, "
-                "row_number() OVER (PARTITION BY {key} ORDER BY ctid DESC) AS copy FROM {target} WHERE ({key}) IN "
-                "(SELECT {key} FROM {target} GROUP BY {key} HAVING count(*) > 1)) found WHERE copy > 1))"
-            ).format(target=target.name, key=key)
+                "row_number() OVER (PARTITION BY {key} ORDER BY ctid DESC) AS copy FROM {target} t WHERE EXISTS "
+                "(SELECT FROM (SELECT {key} FROM {target} GROUP BY {key} HAVING count(*) > 1) d WHERE {same})) found "
+                "WHERE copy > 1))"
+            ).format(target=target.name, key=key, same=target.same([(name, name) for name in relation.key], "d"))
         )
 
     def commit(

@@ -11,8 +11,22 @@ from penstock.changes import Relation
 from penstock.errors import SinkRefused
 from penstock.postgres.connection import Connection
 
+# Types of extensions have their own operator for equality, which an empty search_path does not find.
 _COLUMNS = """
-SELECT attname, format_type(atttypid, atttypmod), attnotnull, attgenerated <> '' FROM pg_attribute
+SELECT attname, format_type(atttypid, atttypmod), attnotnull, attgenerated <> '', coalesce(equal.schema, 'pg_catalog')
+FROM pg_attribute a LEFT JOIN LATERAL (
+    WITH RECURSIVE below (oid) AS (
+        SELECT a.atttypid UNION ALL
+        SELECT t.typbasetype FROM below JOIN pg_type t ON t.oid = below.oid WHERE t.typbasetype <> 0
+    )
+    SELECT n.nspname AS schema FROM below
+    JOIN pg_opclass c ON c.opcintype = below.oid AND c.opcdefault
+    JOIN pg_am am ON am.oid = c.opcmethod AND am.amname = 'btree'
+    JOIN pg_amop o ON o.amopfamily = c.opcfamily AND o.amoplefttype = below.oid AND o.amoprighttype = below.oid
+        AND o.amopstrategy = 3
+    JOIN pg_operator op ON op.oid = o.amopopr AND op.oprname = '='
+    JOIN pg_namespace n ON n.oid = op.oprnamespace
+) equal ON true
 WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum
 """
 # An index on an expression may hang on any column: it counts as one on all of them.
@@ -34,6 +48,7 @@ class TargetColumn:
     type: str
     not_null: bool = False
     generated: bool = False
+    equal_schema: str = "pg_catalog"  # where the type's operator = is
 
 
 @dataclass(frozen=True)
@@ -56,6 +71,18 @@ class Target:
         return [
             index for index, column in enumerate(relation.columns) if not self._column(relation, column.name).generated
         ]
+
+    def same(self, columns: Sequence[tuple[str, str]], other: str, this: str = "t") -> sql.Composed:
+        """That rows agree in these columns of the target: their names in table ``other``, and here."""
+        return sql.SQL(" AND ").join(
+            sql.SQL("{} {} {}").format(sql.Identifier(this, name), self._equal(name), sql.Identifier(other, alias))
+            for alias, name in columns
+        )
+
+    def _equal(self, name: str) -> sql.Composed:
+        column = self.column(name)
+        schema = column.equal_schema if column is not None else "pg_catalog"
+        return sql.SQL("OPERATOR({}.=)").format(sql.Identifier(schema))
 
     def unique_besides(self, key: Sequence[str]) -> list[str]:
         """The columns that are unique in some way other than by the key."""

