@@ -254,7 +254,21 @@ class Pipeline:
         source = self.config.source
         copying = source.copying if source.copies else None
         findings = check_source(self._url, self.config.name, self._chosen(), source.publications, copying)
-        return [*findings, *(self._check_sink(sink) for sink in self.sinks()), _check_java()]
+        sinks, tables = self.sinks(), self._tables_chosen()
+        for sink in sinks:
+            sink.tables = tables
+        return [*findings, *(finding for sink in sinks for finding in self._check_sink(sink)), _check_java()]
+
+    def _tables_chosen(self) -> list[tuple[str, str]]:
+        """None if the source cannot be asked."""
+        if self.config.source.publications:
+            return []
+        try:
+            with connect(self._url) as connection:
+                found = tables_matching(connection, chosen_tables(connection, self.config))
+        except PenstockError:
+            return []
+        return [(table.schema, table.table) for table in found]
 
     def _chosen(self) -> Selection:
         """The tables that are wanted. If the source cannot be asked, the config's alone: ``check`` finds out why."""
@@ -265,15 +279,15 @@ class Pipeline:
             return self.config.source.tables
 
     @staticmethod
-    def _check_sink(sink: Sink[Any]) -> Finding:
+    def _check_sink(sink: Sink[Any]) -> list[Finding]:
         name = f"sink {sink.settings.name}"
         try:
-            sink.check()
+            findings = sink.check()
         except PenstockError as error:
-            return Finding(name, False, str(error), policy_for(error).advice)
+            return [Finding(name, False, str(error), policy_for(error).advice)]
         finally:
             sink.close()
-        return Finding(name, True, f"Ready, {sink.guarantee}.")
+        return [Finding(name, True, f"Ready, {sink.guarantee}."), *(findings or ())]
 
     def keep_tables_in_step(self) -> None:
         """New tables that match come in. One that lost its key moves: until then its updates fail, in the source."""
@@ -302,7 +316,7 @@ class Pipeline:
             sink_class(settings.type)(settings) for settings in known.values() if not names or settings.name in names
         ]
         for sink in sinks:
-            sink.source = self._url
+            sink.source, sink.pipeline, sink.copies = self._url, self.config.name, self.config.source.copies
         return sinks
 
 

@@ -31,11 +31,12 @@ sinks:
   - {{name: lake, type: duckdb, path: lake.duckdb}}
   - {{name: events, type: file, path: events}}
 """
-_REPLICA = '  - {{name: replica, type: postgres, url: "{url}"}}\n'
+_REPLICA = '  - {{name: replica, type: postgres, url: "{url}"{settings}}}\n'
 
 
 class PipelineWithImports:
-    """``copy`` and ``log`` are the insides of the config's sections. ``target``: a database for a replica."""
+    """``copy`` and ``log`` are the insides of the config's sections. ``target``: a database for a replica, whose sink has
+    ``target_settings`` besides, after a comma."""
 
     def __init__(
         self,
@@ -46,12 +47,13 @@ class PipelineWithImports:
         name: str = "imports",
         mode: str = "copy_and_stream",
         target: str | None = None,
+        target_settings: str = "",
     ) -> None:
         self.url, self.directory, self.target = url, directory, target
         directory.mkdir(exist_ok=True)
         self.file = directory / "penstock.yaml"
         config = _CONFIG.format(url=url, copy=copy, log=f", {log}" if log else "", name=name, mode=mode)
-        self.file.write_text(config + (_REPLICA.format(url=target) if target else ""))
+        self.file.write_text(config + (_REPLICA.format(url=target, settings=target_settings) if target else ""))
         self.pipeline = Pipeline(load_config(self.file))
         self.state = self.pipeline.state
 

@@ -25,6 +25,12 @@ def source_rows(connection: psycopg.Connection, table: Table) -> Rows:
     return Counter(tuple(map(canonical, row)) for row in connection.execute(query))
 
 
+def replica_rows(connection: psycopg.Connection, table: Table) -> Rows:
+    """As of the source; a table to which nothing ever happened may not be there."""
+    there = connection.execute("select to_regclass(%s)", [table.identifier.as_string(connection)]).fetchone()
+    return source_rows(connection, table) if there and there[0] else Counter()
+
+
 def duckdb_rows(path: Path, tables: Sequence[Table]) -> dict[Table, Rows]:
     """Waits for the moment between two commits, when nobody has the file locked."""
     connection = wait_until(lambda: _open(path), what=f"{path} to be readable")

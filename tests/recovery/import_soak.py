@@ -14,7 +14,7 @@ from penstock.postgres import catalog
 from penstock.postgres.connection import connect
 from penstock.testing.conditions import wait_until
 from tests.imports.replay import ImportReplay
-from tests.recovery.comparison import differences, duckdb_rows, source_rows
+from tests.recovery.comparison import differences, duckdb_rows, replica_rows, source_rows
 from tests.recovery.soak import Soak
 from tests.recovery.workload import ROUNDS, TABLES
 
@@ -57,9 +57,10 @@ class ImportSoak(Soak):
         replay.read(self._directory / "events")
         wrong = replay.faults[:5]
         lake = duckdb_rows(self._directory / "lake.duckdb", TABLES)
-        with psycopg.connect(self._server.url) as connection:
+        with psycopg.connect(self._server.url) as connection, psycopg.connect(self._target) as replica:
             for table in TABLES:
                 rows = source_rows(connection, table)
                 wrong += differences("DuckDB", table, rows, lake[table])
                 wrong += differences("replayed events", table, rows, replay.rows(table))
+                wrong += differences("the replica", table, rows, replica_rows(replica, table))
         return wrong

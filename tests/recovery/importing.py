@@ -19,8 +19,10 @@ class ImportingPipeline(PipelineWithImports):
     ``log``: more of the config's log section, after a comma.
     """
 
-    def __init__(self, url: str, directory: Path, log: str = "", mode: str = "copy_and_stream") -> None:
-        super().__init__(url, directory, SMALL_CHUNKS, f"linger: 300ms{log}", mode=mode)
+    def __init__(
+        self, url: str, directory: Path, log: str = "", mode: str = "copy_and_stream", target: str | None = None
+    ) -> None:
+        super().__init__(url, directory, SMALL_CHUNKS, f"linger: 300ms{log}", mode=mode, target=target)
         self._started: list[RunningPipeline] = []
 
     def __enter__(self) -> ImportingPipeline:

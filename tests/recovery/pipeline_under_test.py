@@ -35,15 +35,22 @@ sinks:
   - {{name: lake, type: duckdb, path: lake.duckdb}}
   - {{name: events, type: file, path: events}}
 """
+_REPLICA = '  - {{name: replica, type: postgres, url: "{url}"{settings}}}\n'
 
 
 class PipelineUnderTest:
-    """Its table is ``items (id int primary key, value text)``; ``log`` is the inside of the config's log section."""
+    """Its table is ``items (id int primary key, value text)``; ``log`` is the inside of the config's log section.
 
-    def __init__(self, url: str, directory: Path, log: str = "") -> None:
-        self.url, self.directory = url, directory
+    ``target``: a database for a replica, whose sink has ``target_settings`` besides, after a comma.
+    """
+
+    def __init__(
+        self, url: str, directory: Path, log: str = "", target: str | None = None, target_settings: str = ""
+    ) -> None:
+        self.url, self.directory, self.target = url, directory, target
         self.file = directory / "penstock.yaml"
-        self.file.write_text(_CONFIG.format(url=url, log=log))
+        replica = _REPLICA.format(url=target, settings=target_settings) if target else ""
+        self.file.write_text(_CONFIG.format(url=url, log=log) + replica)
         self.config = load_config(self.file)
         self.pipeline = Pipeline(self.config)
         self.state = self.pipeline.state
@@ -141,7 +148,17 @@ class PipelineUnderTest:
         with psycopg.connect(self.url) as connection:
             rows = source_rows(connection, ITEMS)
         in_lake = differences("DuckDB", ITEMS, rows, duckdb_rows(self.lake, [ITEMS])[ITEMS])
-        return replay.faults + in_lake + differences("replayed events", ITEMS, rows, replay.rows(ITEMS))
+        in_events = replay.faults + differences("replayed events", ITEMS, rows, replay.rows(ITEMS))
+        return in_lake + in_events + (self.wrong_in_replica() if self.target else [])
+
+    def wrong_in_replica(self) -> list[str]:
+        """How its rows differ from the source's, and its position from where delivery says that it is."""
+        assert self.target is not None
+        with psycopg.connect(self.url) as connection, psycopg.connect(self.target) as target:
+            wrong = differences("the replica", ITEMS, source_rows(connection, ITEMS), source_rows(target, ITEMS))
+            held = target.execute("select lsn from penstock.progress where sink = 'replica'").fetchone()
+        known = self.sink_lsn("replica")
+        return wrong if held and LSN.parse(held[0]) == known else [*wrong, f"The replica holds {held}, not {known}."]
 
 
 class CaptureThread:

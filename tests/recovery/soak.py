@@ -24,10 +24,11 @@ import psycopg
 from penstock.state import PipelineState
 from penstock.testing.conditions import wait_until
 from penstock.testing.embedded_postgres import EmbeddedPostgres
-from tests.recovery.comparison import Replay, Witness, differences, duckdb_rows, source_rows
+from tests.recovery.comparison import Replay, Witness, differences, duckdb_rows, replica_rows, source_rows
 from tests.recovery.process_under_test import RunningPipeline
 from tests.recovery.workload import ROUNDS, TABLES, Load, create_tables
 
+SINKS = ("lake", "events", "replica")
 KILLS = ("tree", "capture", "jvm", "deliver", "postgres")
 TRANSACTIONS = 160  # around each kill
 
@@ -39,6 +40,7 @@ log: {{acknowledge: {acknowledge}, segment_bytes: 64KiB}}
 sinks:
   - {{name: lake, type: duckdb, path: lake.duckdb}}
   - {{name: events, type: file, path: events}}
+  - {{name: replica, type: postgres, url: "{target}"}}
 spark: {{master: "local[2]"}}
 """
 
@@ -52,6 +54,7 @@ class Soak:
         self._server, self._directory = server, directory
         self._random = Random(f"kills of {seed}")
         self._kinds = self._kill_kinds()
+        self._target = server.create_database("replica")
         self._load = Load(server.url, seed)
         self._state = PipelineState(str(directory / "state"))
         self._replay = Replay(TABLES)
@@ -75,7 +78,7 @@ class Soak:
 
     def _begun(self) -> bool:
         assert self._pipeline.alive, self.said()
-        return all(self._state.sink(name) is not None for name in ("lake", "events"))
+        return all(self._state.sink(name) is not None for name in SINKS)
 
     def round(self, number: int, kills: int = 2) -> list[str]:
         """Load with kills in it, then a look at everything: what was wrong, one line each."""
@@ -96,7 +99,7 @@ class Soak:
         # Only what works can be interrupted: a few transactions first, to be seen at the other end.
         before = self._positions()
         self._load.run(3)
-        wait_until(lambda: self._moved(before), timeout=180, what=f"both sinks to move before the kill of {kind}")
+        wait_until(lambda: self._moved(before), timeout=180, what=f"all sinks to move before the kill of {kind}")
         begun_at = self._load.done
         loading = threading.Thread(target=self._load.run, args=(TRANSACTIONS,))
         loading.start()
@@ -118,11 +121,12 @@ class Soak:
         """With either policy of acknowledgement: both must hold whatever was killed, also after a change from one."""
         file = self._directory / "penstock.yaml"
         acknowledge = self._random.choice(["sinks", "log"])
-        file.write_text(_CONFIG.format(url=self._server.url, acknowledge=acknowledge, source=self.source))
+        config = _CONFIG.format(url=self._server.url, target=self._target, acknowledge=acknowledge, source=self.source)
+        file.write_text(config)
         return RunningPipeline(file, self._directory / "pipeline.log", *arguments)
 
     def _positions(self) -> list[int]:
-        states = [self._state.sink(name) for name in ("lake", "events")]
+        states = [self._state.sink(name) for name in SINKS]
         return [int(state.lsn) if state and state.lsn else 0 for state in states]
 
     def _moved(self, before: list[int]) -> bool:
@@ -130,21 +134,23 @@ class Soak:
         return all(now > then for now, then in zip(self._positions(), before, strict=True))
 
     def _arrived(self, number: int) -> bool:
-        """The position of the mark is in the events; what the lake holds, its state says, without opening the file."""
+        """The position of the mark is in the events; what the others hold, their state says, without a look at them."""
         assert self._pipeline.alive, self.said()
         self._read_events()
         marked = self._replay.place_of(ROUNDS, (str(number),))
-        return marked is not None and self._positions()[0] > marked
+        lake, _, replica = self._positions()
+        return marked is not None and min(lake, replica) > marked
 
     def compare(self) -> list[str]:
         self._witness.read()
         wrong = self._replay.faults[:5]
         lake = duckdb_rows(self._directory / "lake.duckdb", TABLES)
-        with psycopg.connect(self._server.url) as connection:
+        with psycopg.connect(self._server.url) as connection, psycopg.connect(self._target) as replica:
             for table in TABLES:
                 rows = source_rows(connection, table)
                 wrong += differences("DuckDB", table, rows, lake[table])
                 wrong += differences("replayed events", table, rows, self._replay.rows(table))
+                wrong += differences("the replica", table, rows, replica_rows(replica, table))
         lost = self._witness.seen.items() - self._replay.seen.items()
         made_up = self._replay.seen.items() - self._witness.seen.items()
         if lost or made_up:

@@ -72,6 +72,25 @@ def test_delivery_that_dies_around_a_commit_delivers_each_change_once(
     assert pipeline.wrong() == []
 
 
+def test_a_replica_has_each_change_once_wherever_its_delivery_dies(
+    database: str, target_database: str, tmp_path: Path, spark: SparkSession
+) -> None:
+    """Before the target's transaction, inside it, and after it, one after the other."""
+    pipeline = PipelineUnderTest(database, tmp_path, target=target_database)
+    pipeline.begin()
+    pipeline.insert(1, 10)
+    pipeline.capture_all()
+    for number, point in enumerate([failpoints.BATCH_STAGED, failpoints.BATCH_APPLIED, failpoints.BATCH_COMMITTED], 1):
+        dies(pipeline, "deliver", point, "--once", "--sink", "replica")
+        pipeline.insert(10 * number + 1, 10 * number + 10)
+        pipeline.execute("update items set value = value || '!' where id %% 3 = 0")
+        pipeline.execute("delete from items where id = %s", 10 * number - 1)
+        pipeline.capture_all()
+    pipeline.deliver(spark)
+
+    assert pipeline.wrong() == []
+
+
 def test_a_batch_that_spark_does_not_know_of_is_not_looked_for_in_a_log_that_let_go_of_it(
     pipeline: PipelineUnderTest, spark: SparkSession
 ) -> None:

@@ -40,6 +40,7 @@ from penstock.changes import ChangeBatch, Relation
 from penstock.config.sink import SinkSettings
 from penstock.errors import SinkRefused
 from penstock.lsn import LSN
+from penstock.postgres.preflight_tables import Finding
 from penstock.sinks.dead_letters import DeadLetters
 
 
@@ -101,6 +102,11 @@ class Sink(Generic[S]):
 
     origin: str = ""  # the source's system identifier, known before ``prepare``: positions of another mean nothing
     subscription: str = ""  # the replication slot, likewise known before ``prepare``
+    pipeline: str = ""  # its name, likewise; positions of another mean nothing either
+    tables: Sequence[
+        tuple[str, str]
+    ] = ()  # schema and name of the source's, known before ``check`` where it can be asked
+    copies: bool = False  # whether there will be imports
     source: str = ""  # the source's URL, for a sink that asks it more than the stream says; "" where there is none
 
     def __init__(self, settings: S) -> None:
@@ -114,8 +120,12 @@ class Sink(Generic[S]):
                 "Give the sink a new place for its data, or point source.url at the database it was filled from.",
             )
 
-    def check(self) -> None:
-        """Raises SinkError if the sink would not work: reachable, writable, rights. Changes nothing."""
+    def check(self) -> Sequence[Finding] | None:
+        """Raises SinkError if the sink would not work: reachable, writable, rights. Changes nothing.
+
+        What it returns is shown beside: what is worth knowing, or a warning.
+        """
+        return None
 
     def prepare(self) -> LSN | None:
         """Driver: creates what is missing; the sink's own position, or None if it keeps none."""

@@ -16,22 +16,28 @@ from typing import Any, ClassVar, Literal
 from psycopg import sql
 from pydantic import Field, SecretStr
 
+from penstock import failpoints
 from penstock.changes import MESSAGES, ChangeBatch, concat
 from penstock.config.settings import Settings
 from penstock.config.sink import SinkSettings
+from penstock.config.units import Duration
 from penstock.errors import PenstockError, SinkRefused, SinkUnavailable
 from penstock.lsn import LSN
 from penstock.net import net
 from penstock.postgres.connection import Connection
+from penstock.postgres.preflight_tables import Finding
 from penstock.sinks.contract import Batch, Imported, ImportPart, Sink
 from penstock.sinks.postgres_bisect import Bisection, RefusedRow, stopped_by, too_many
 from penstock.sinks.postgres_changes import Applier
 from penstock.sinks.postgres_dead_letters import LetterBox
 from penstock.sinks.postgres_foreign_keys import OrderedApplier
+from penstock.sinks.postgres_identity import refuse_source_as_target
 from penstock.sinks.postgres_imports import Imports
-from penstock.sinks.postgres_records import create_records, has_records
+from penstock.sinks.postgres_obstacles import replication_grant
+from penstock.sinks.postgres_records import create_records
 from penstock.sinks.postgres_refusals import RowRefused
 from penstock.sinks.postgres_replay import PostgresDeadLetters
+from penstock.sinks.postgres_rights import Rights
 from penstock.sinks.postgres_session import Session
 from penstock.sinks.postgres_shapes import Shapes
 from penstock.sinks.postgres_staging import StagedChanges, stage_changes
@@ -39,7 +45,11 @@ from penstock.sinks.postgres_tables import Tables
 
 logger = logging.getLogger(__name__)
 
-_SEQUENCES_SECONDS = 10.0
+_AT_WORK = (
+    "Its role may not set session_replication_role, so triggers and foreign keys of the target are at work while changes are "
+    "applied."
+)
+_SETTLING_SECONDS = 10.0
 _NET_BYTES = 256 << 20  # of one table's changes, reduced to one row per key at once
 
 
@@ -56,6 +66,10 @@ class PostgresSettings(SinkSettings):
         description="create: missing schemas and tables are made, and altered to fit. existing: they are yours.",
     )
     dead_letters: DeadLetterSettings = DeadLetterSettings()
+    lock_timeout: Duration = Field(
+        default=30.0,
+        description="How long to wait for a lock on the target before the batch is rolled back and tried again.",
+    )
 
 
 class PostgresSink(Sink[PostgresSettings]):
@@ -76,7 +90,7 @@ class PostgresSink(Sink[PostgresSettings]):
 
     def __init__(self, settings: PostgresSettings) -> None:
         super().__init__(settings)
-        self._session = Session(settings.url.get_secret_value(), settings.name)
+        self._session = Session(settings.url.get_secret_value(), settings.name, settings.lock_timeout)
         self._begin_afresh()
 
     def _begin_afresh(self) -> None:
@@ -85,13 +99,16 @@ class PostgresSink(Sink[PostgresSettings]):
         self._held: LSN | None = None  # up to where the target held everything when we last looked
         self._appliers: dict[int, tuple[Connection, Applier]] = {}  # by thread
         self._prepared = False
-        self._next_sequences = 0.0
+        self._is_elsewhere = False  # the target is known not to be the source's database
+        self._next_settling = 0.0
 
     def _new_tables(self) -> Tables:
         return Tables(self.settings.name, self.settings.tables_schema, Shapes(self.settings.name, self.source))
 
     def __getstate__(self) -> dict[str, Any]:
-        left_here = ("_tables", "_letters", "_held", "_appliers", "_prepared", "_next_sequences", "source")
+        left_here = (
+            "_tables", "_letters", "_held", "_appliers", "_prepared", "_is_elsewhere", "_next_settling", "source",
+        )  # fmt: skip
         return {name: value for name, value in self.__dict__.items() if name not in left_here}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -100,37 +117,65 @@ class PostgresSink(Sink[PostgresSettings]):
 
     def close(self) -> None:
         if self._prepared:
-            self._follow_sequences()
+            self._settle()
         self._prepared = False
         self._appliers.clear()
         self._session.close()
 
-    def check(self) -> None:
+    def check(self) -> list[Finding]:
+        """Whether the role may do what it has to, and what is worth knowing about the target."""
+        name, mode = self.settings.name, self.settings.tables_schema
         with self._session.opened() as connection:
-            if not has_records(connection):
-                self._refuse_without_rights(connection)
+            self._refuse_unfit(connection)
+            rights = Rights(connection, name)
+            rights.require(rights.for_tables(self.tables, mode, self.copies))
+            if mode == "existing":
+                Tables(name, mode, Shapes(name, "")).require(connection, self.tables)
+            version = connection.info.server_version // 10000
+        findings = [Finding(f"sink {name}", True, f"The target runs Postgres {version}.")]
+        if not self._session.may_replicate:
+            findings.append(Finding(f"sink {name}", None, _AT_WORK, replication_grant(connection.info.user, version)))
+        return findings
 
     def prepare(self) -> LSN | None:
         self._tables = self._new_tables()
         with self._session.opened() as connection:
-            if not has_records(connection):
-                self._refuse_without_rights(connection)
+            self._refuse_unfit(connection)
             create_records(connection)
             if not self._session.may_replicate:
-                logger.warning(
-                    "Sink %s: its role may not set session_replication_role, so triggers and foreign keys of the target "
-                    "are at work while changes are applied. See docs/sinks/postgres.md, Rights.",
-                    self.settings.name,
-                )
+                logger.warning("Sink %s: %s See docs/sinks/postgres.md, Rights.", self.settings.name, _AT_WORK)
             self._letters.look(connection)
             row = connection.execute(
-                "SELECT lsn::text, source FROM penstock.progress WHERE sink = %s", [self.settings.name]
+                "SELECT lsn::text, source, pipeline FROM penstock.progress WHERE sink = %s", [self.settings.name]
             ).fetchone()
         if row is not None:
             self.refuse_other_origin(row[1])
+            self._refuse_other_pipeline(row[2])
         self._held = LSN.parse(row[0]) if row is not None else None
         self._prepared = True
         return self._held
+
+    def _refuse_unfit(self, connection: Connection) -> None:
+        """A role without rights, a server that takes no changes, the source's own database."""
+        rights = Rights(connection, self.settings.name)
+        rights.require(rights.on_database())
+        self._session.refuse_read_only(connection)
+        if self.source and not self._is_elsewhere:
+            self._is_elsewhere = refuse_source_as_target(connection, self.source, self.settings.name)
+
+    def _refuse_other_pipeline(self, recorded: str) -> None:
+        """Whose position is not ours, though it may be of the same server."""
+        if recorded and self.pipeline and recorded != self.pipeline:
+            name = self.settings.name
+            update = sql.SQL("UPDATE penstock.progress SET pipeline = {} WHERE sink = {}").format(
+                sql.Literal(self.pipeline), sql.Literal(name)
+            )
+            raise SinkRefused(
+                f'Sink {name}: the target is filled by pipeline "{recorded}", by its sink of the same name; this is pipeline '
+                f'"{self.pipeline}".',
+                "Give the sink another name, or a database of its own. If the pipeline was renamed, run there: "
+                f"{update.as_string()}.",
+            )
 
     def imported(self) -> Imported:
         with self._session.opened() as connection:
@@ -139,6 +184,7 @@ class PostgresSink(Sink[PostgresSettings]):
     def write(self, batch: Batch, changes: Iterator[ChangeBatch]) -> list[StagedChanges]:
         part = batch.part
         if part is not None and _goes_straight_in(part) and self._written(part, changes):
+            failpoints.reach(failpoints.CHUNK_KEPT)
             return []
         may_exist = part is not None and (part.phase == "changes" or part.replaces)
         turns: Counter[int] = Counter()
@@ -182,8 +228,8 @@ class PostgresSink(Sink[PostgresSettings]):
             if not looked and not isinstance(refused, RowRefused):
                 raise
             self._commit_batch(batch, staged, refused)
-        if time.monotonic() >= self._next_sequences:
-            self._follow_sequences()
+        if time.monotonic() >= self._next_settling:
+            self._settle()
 
     def _commit_batch(self, batch: Batch, staged: Sequence[StagedChanges], before: SinkRefused | None = None) -> None:
         """``before``: what was refused when it was tried as a whole."""
@@ -200,10 +246,12 @@ class PostgresSink(Sink[PostgresSettings]):
             self._letters.supersede(connection, staged)
             self._letters.put(connection, refused)
             connection.execute(
-                "INSERT INTO penstock.progress VALUES (%s, %s, clock_timestamp(), %s) ON CONFLICT (sink) DO UPDATE "
-                "SET lsn = excluded.lsn, committed_at = excluded.committed_at, source = excluded.source",
-                [self.settings.name, str(batch.end), self.origin],
+                "INSERT INTO penstock.progress VALUES (%s, %s, clock_timestamp(), %s, %s) ON CONFLICT (sink) DO UPDATE SET "
+                "lsn = excluded.lsn, committed_at = excluded.committed_at, source = excluded.source, "
+                "pipeline = excluded.pipeline",
+                [self.settings.name, str(batch.end), self.origin, self.pipeline],
             )
+            failpoints.reach(failpoints.BATCH_APPLIED)
         self._held = batch.end
         self._letters.tell(refused)
 
@@ -249,16 +297,19 @@ class PostgresSink(Sink[PostgresSettings]):
             if part.phase == "end" and part.upto is not None:
                 self._letters.supersede_table(connection, part.relation.oid, part.upto)
         if part.phase == "end":
-            self._follow_sequences()
+            self._settle()
 
-    def _follow_sequences(self) -> None:
-        """The stream does not tell of sequences, so the source is asked. What cannot be done now is done next time."""
-        self._next_sequences = time.monotonic() + _SEQUENCES_SECONDS
+    def _settle(self) -> None:
+        """The stream does not tell of sequences, so the source is asked. What cannot be done now is done next time. So it is
+        with foreign keys that did not hold when they came in."""
+        self._next_settling = time.monotonic() + _SETTLING_SECONDS
         try:
             with self._session.transaction() as connection:
-                self._tables.set_sequences(connection)
+                self._tables.settle(connection)
         except PenstockError as error:
-            logger.debug("Sequences of the target of %s are not set: %s", self.settings.name, error)
+            logger.debug(
+                "Sequences and foreign keys of the target of %s are not settled: %s", self.settings.name, error
+            )
 
     def _applier(self, connection: Connection) -> Applier:
         """Its temporary tables live as long as the connection."""
@@ -284,23 +335,6 @@ class PostgresSink(Sink[PostgresSettings]):
                 f"The target of sink {self.settings.name} held changes up to {held} and now holds them up to "
                 f"{position or 'none at all'}: it was set back while we were running.",
                 "Delivery looks for what it lacks in the change log.",
-            )
-
-    def _refuse_without_rights(self, connection: Connection) -> None:
-        row = connection.execute(
-            "SELECT current_user::text, current_database()::text, "
-            "has_database_privilege(current_database(), 'CREATE') OR to_regnamespace('penstock') IS NOT NULL"
-        ).fetchone()
-        assert row is not None
-        user, database, may_create = row
-        if not may_create:
-            statement = sql.SQL("GRANT CREATE ON DATABASE {} TO {}").format(
-                sql.Identifier(database), sql.Identifier(user)
-            )
-            raise SinkRefused(
-                f'Sink {self.settings.name}: role "{user}" may not create schema penstock in the target, which keeps the '
-                "position.",
-                f"Run there as its owner: {statement.as_string(connection)}.",
             )
 
 

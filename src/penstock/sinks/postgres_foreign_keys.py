@@ -14,9 +14,11 @@ each other in a circle) is refused, with the constraint's name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import LiteralString
 
+import psycopg
 from psycopg import sql
 
 from penstock.postgres.connection import Connection
@@ -33,6 +35,13 @@ SELECT conrelid::bigint, nspname, relname, confrelid::bigint, condeferrable AND 
         JOIN pg_attribute ON attrelid = confrelid AND attnum = number ORDER BY place)
 FROM pg_constraint k JOIN pg_class c ON c.oid = conrelid JOIN pg_namespace n ON n.oid = relnamespace
 WHERE contype = 'f' AND conparentid = 0 AND (conrelid = ANY (%(oids)s) OR confrelid = ANY (%(oids)s))
+"""
+# Whose tables the role may alter.
+_REFERRING = """
+SELECT nspname, relname, conname, pg_get_constraintdef(k.oid), convalidated
+FROM pg_constraint k JOIN pg_class c ON c.oid = conrelid JOIN pg_namespace n ON n.oid = relnamespace
+WHERE contype = 'f' AND confrelid = %s AND conrelid <> confrelid AND relkind = 'r' AND conparentid = 0
+    AND pg_has_role(relowner, 'USAGE')
 """
 
 
@@ -230,22 +239,45 @@ def merge(connection: Connection, into: Target, rows: Target, columns: Sequence[
     connection.execute("SET CONSTRAINTS ALL DEFERRED")
     same = _each("t.{0} = s.{0}", " AND ", key)
     names = _each("{0}", ", ", columns)
-    connection.execute(
-        sql.SQL("DELETE FROM {} t WHERE NOT EXISTS (SELECT FROM {} s WHERE {})").format(into.name, rows.name, same)
-    )
-    if others := [column for column in columns if column not in key]:
+    with _others_may_be_behind(connection, into):
         connection.execute(
-            sql.SQL("UPDATE {} t SET {} FROM {} s WHERE {} AND ({})").format(
-                into.name, _each("{0} = s.{0}", ", ", others), rows.name, same,
-                _each("t.{0}::text IS DISTINCT FROM s.{0}::text", " OR ", others),
-            )
-        )  # fmt: skip
-    connection.execute(
-        sql.SQL(
-            "INSERT INTO {into} ({names}) OVERRIDING SYSTEM VALUE SELECT {names} FROM {rows} s "
-            "WHERE NOT EXISTS (SELECT FROM {into} t WHERE {same})"
-        ).format(into=into.name, names=names, rows=rows.name, same=same)
-    )
+            sql.SQL("DELETE FROM {} t WHERE NOT EXISTS (SELECT FROM {} s WHERE {})").format(into.name, rows.name, same)
+        )
+        if others := [column for column in columns if column not in key]:
+            connection.execute(
+                sql.SQL("UPDATE {} t SET {} FROM {} s WHERE {} AND ({})").format(
+                    into.name, _each("{0} = s.{0}", ", ", others), rows.name, same,
+                    _each("t.{0}::text IS DISTINCT FROM s.{0}::text", " OR ", others),
+                )
+            )  # fmt: skip
+        connection.execute(
+            sql.SQL(
+                "INSERT INTO {into} ({names}) OVERRIDING SYSTEM VALUE SELECT {names} FROM {rows} s "
+                "WHERE NOT EXISTS (SELECT FROM {into} t WHERE {same})"
+            ).format(into=into.name, names=names, rows=rows.name, same=same)
+        )
+
+
+@contextmanager
+def _others_may_be_behind(connection: Connection, parent: Target) -> Iterator[None]:
+    """Tables that refer to this one may be behind it, and refer to rows that are gone; what they get later makes it good.
+
+    So their constraints are made anew, and not valid until then: where the role may do so, that is for tables of its own.
+    """
+    found = connection.execute(_REFERRING, [parent.oid]).fetchall()
+    constraints = [(sql.Identifier(schema, table), sql.Identifier(name), *rest) for schema, table, name, *rest in found]
+    for child, name, *_ in constraints:
+        connection.execute(sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}").format(child, name))
+    yield
+    if constraints:
+        connection.execute("SET CONSTRAINTS ALL IMMEDIATE")  # a table with checks to come cannot be altered
+    for child, name, definition, is_valid in constraints:
+        not_valid = sql.SQL(" NOT VALID" if is_valid else "")
+        add = sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} {}{}")
+        connection.execute(add.format(child, name, sql.SQL(definition), not_valid))
+        if is_valid:
+            with suppress(psycopg.errors.ForeignKeyViolation), connection.transaction():
+                connection.execute(sql.SQL("ALTER TABLE {} VALIDATE CONSTRAINT {}").format(child, name))
 
 
 def _each(template: LiteralString, between: LiteralString, columns: Sequence[str]) -> sql.Composed:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from psycopg import sql
 
+from penstock import failpoints
 from penstock.changelog.admission import Ready
 from penstock.changes import ChangeBatch, Relation
 from penstock.errors import SinkRefused, SinkUnavailable
@@ -142,6 +143,7 @@ class Imports:
                     pass
                 return True
             _copy(connection, target, part.relation, changes)
+            failpoints.reach(failpoints.CHUNK_COPIED)
         return True
 
     def _begin(self, connection: Connection, part: ImportPart) -> None:
@@ -168,6 +170,7 @@ class Imports:
             "source = excluded.source, subscription = excluded.subscription, job = excluded.job, lsn = excluded.lsn",
             [self._sink, self._source, self._subscription, filling.oid, part.job, str(part.upto)],
         )
+        failpoints.reach(failpoints.TABLE_SWAPPED)
 
     def _applied(
         self,

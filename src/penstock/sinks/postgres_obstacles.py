@@ -33,23 +33,30 @@ def holders(connection: Connection) -> str:
         return ""
 
 
-def constraint_advice(error: psycopg.Error, role: str) -> str:
-    """For a role that may not turn foreign keys off."""
+def replication_grant(role: str, version: int) -> str:
+    """How a role comes to turn triggers and foreign keys off for its own session."""
+    if version < 15:
+        return "Let the sink's `url` name a superuser, or use Postgres 15 or later, where the right can be given."
     grant = sql.SQL("GRANT SET ON PARAMETER session_replication_role TO {}").format(sql.Identifier(role))
+    return f"Run there as superuser: {grant.as_string()}."
+
+
+def constraint_advice(error: psycopg.Error, role: str, version: int) -> str:
+    """For a role that may not turn foreign keys off."""
     at_work = (
-        "Foreign keys and triggers of the target are at work, since its role may not turn them off. Run there as superuser: "
-        f"{grant.as_string()} (Postgres 15 and later; before, let the sink's `url` name a superuser)"
+        "Foreign keys and triggers of the target are at work, since its role may not turn them off. "
+        f"{replication_grant(role, version)}"
     )
     if not isinstance(error, psycopg.errors.ForeignKeyViolation):
         return (
             "If somebody else wrote to the target, remove the row that is in the way, or resync the table. If nobody did, a "
-            f"row that others refer to could not make room in time. {at_work}; then start again."
+            f"row that others refer to could not make room in time. {at_work} Then start again."
         )
     alter = sql.SQL("ALTER TABLE {} ALTER CONSTRAINT {} DEFERRABLE").format(
         sql.Identifier(error.diag.schema_name or "", error.diag.table_name or ""),
         sql.Identifier(error.diag.constraint_name or ""),
     )
     return (
-        f"{at_work}. Or, where tables refer to each other in a circle, as the table's owner: {alter.as_string()}; then start "
+        f"{at_work} Or, where tables refer to each other in a circle, as the table's owner: {alter.as_string()}; then start "
         "again."
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from penstock.postgres.connection import Connection
 
-_TABLES = {
+RECORDS = {
     # Up to where the target holds all changes.
-    "progress": "sink text PRIMARY KEY, lsn pg_lsn NOT NULL, committed_at timestamptz NOT NULL, source text NOT NULL",
+    "progress": """sink text PRIMARY KEY, lsn pg_lsn NOT NULL, committed_at timestamptz NOT NULL, source text NOT NULL,
+        pipeline text NOT NULL""",
     # Which source table is which target table, and whether the sink has made it: what somebody else made is never dropped.
     "tables": """sink text, oid bigint, source_schema text NOT NULL, source_table text NOT NULL,
         target_schema text NOT NULL, target_table text NOT NULL, made bool NOT NULL, PRIMARY KEY (sink, oid),
@@ -37,7 +38,7 @@ def create_records(connection: Connection) -> None:
             if "" in _missing(connection):
                 connection.execute("CREATE SCHEMA penstock")
             for name in filter(None, _missing(connection)):
-                connection.execute(f"CREATE TABLE penstock.{name} ({_TABLES[name]})".encode())
+                connection.execute(f"CREATE TABLE penstock.{name} ({RECORDS[name]})".encode())
                 if name in _INDEXES:
                     connection.execute(f"CREATE INDEX ON penstock.{name} {_INDEXES[name]}".encode())
 
@@ -55,4 +56,4 @@ def _missing(connection: Connection) -> list[str]:
             "UNION ALL SELECT '' FROM pg_namespace WHERE nspname = 'penstock'"
         )
     }
-    return [name for name in ("", *_TABLES) if name not in found]
+    return [name for name in ("", *RECORDS) if name not in found]

@@ -13,6 +13,7 @@ from penstock.errors import PenstockError, SinkError, SinkRefused, SinkUnavailab
 from penstock.postgres.connection import Connection, connect, redacted
 from penstock.sinks.postgres_obstacles import constraint_advice, holders
 from penstock.sinks.postgres_refusals import RowRefused, advice_on, is_of_a_row, refusal_of, words
+from penstock.sinks.postgres_rights import Rights
 
 # Text that the source wrote is read the way it was written, whatever the target's database or role is configured to; and a
 # commit is on the target's disk when it is answered.
@@ -82,15 +83,34 @@ class Session:
             return sink_error(
                 error, self._sink, where, f"Locks there are held by {found}; delivery goes on when they end."
             )
+        if isinstance(error, psycopg.errors.InsufficientPrivilege):
+            return sink_error(error, self._sink, where, self._lacking_rights(connection))
         if isinstance(error, _CONSTRAINTS) and not self.may_replicate:
-            return sink_error(error, self._sink, where, constraint_advice(error, connection.info.user))
+            info = connection.info
+            return sink_error(
+                error, self._sink, where, constraint_advice(error, info.user, info.server_version // 10000)
+            )
         return sink_error(error, self._sink, where)
+
+    def _lacking_rights(self, connection: Connection) -> str | None:
+        rights = Rights(connection, self._sink)
+        try:
+            return rights.advice(rights.on_database())
+        except psycopg.Error:
+            return None
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """All of it is durable on the target once this is left without an error."""
         with self.opened() as connection, connection.transaction():
             yield connection
+
+    def refuse_read_only(self, connection: Connection) -> None:
+        """Before the first change does."""
+        row = connection.execute("SELECT current_setting('transaction_read_only')::bool").fetchone()
+        if row and row[0]:
+            where = redacted(self._url)
+            raise SinkUnavailable(f"Sink {self._sink} at {where}: nothing can be written there.", _PASSING["25006"])
 
     def close(self) -> None:
         while self._all:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
+import psycopg
 from psycopg import sql
 
 from penstock.changes import Relation
@@ -30,6 +32,11 @@ from penstock.postgres.type_definition import read_types
 from penstock.sinks.postgres_session import as_sink_error
 
 logger = logging.getLogger(__name__)
+
+_NOT_VALID = """
+SELECT 1 FROM pg_constraint k JOIN pg_class c ON c.oid = conrelid JOIN pg_namespace n ON n.oid = relnamespace
+WHERE contype = 'f' AND NOT convalidated AND (nspname, relname) IN (SELECT * FROM unnest(%s::name[], %s::name[])) LIMIT 1
+"""
 
 Places = Mapping[tuple[str, str], Place]  # by schema and table in the source
 
@@ -105,6 +112,11 @@ class Shapes:
             if own is not None:
                 target.execute(own)
 
+    def validate_foreign_keys(self, target: Connection, tables: Mapping[int, tuple[str, str]]) -> None:
+        """Those that could not be valid when they came in, because one of the two tables was ahead of the other."""
+        if self._source and tables and target.execute(_NOT_VALID, [*_names(tables)]).fetchone() is not None:
+            self._add_foreign_keys(target, list(tables), {name: Place(*name) for name in tables.values()})
+
     def _add_foreign_keys(self, target: Connection, oids: Sequence[int], places: Places) -> None:
         with connect(self._source, application_name=f"penstock {self._sink}") as source:
             definitions = read_definitions(source, oids)
@@ -114,7 +126,9 @@ class Shapes:
                 steps = table_ddl.add_foreign_keys(definition, place, places)
                 _execute(target, table_ddl.missing(target, place, steps))
                 steps = table_ddl.validate_foreign_keys(definition, place, places)
-                _execute(target, table_ddl.missing(target, place, steps))
+                for step in table_ddl.missing(target, place, steps):
+                    with suppress(psycopg.errors.ForeignKeyViolation), target.transaction():
+                        target.execute(step.statement)
 
     def _definition(self, target: Connection, relation: Relation) -> TableDefinition | None:
         """None where the source cannot be asked, or has altered the table since. What it needs is in the target then."""
@@ -161,6 +175,10 @@ def _describes(definition: TableDefinition, relation: Relation) -> bool:
     generated = {column.name for column in definition.columns if column.generated is not None}
     named = (definition.schema, definition.table) == (relation.schema, relation.table)
     return named and columns == {name: type_ for name, type_ in spoken_of.items() if name not in generated}
+
+
+def _names(tables: Mapping[int, tuple[str, str]]) -> tuple[list[str], list[str]]:
+    return [schema for schema, _ in tables.values()], [table for _, table in tables.values()]
 
 
 def _execute(target: Connection, steps: Iterable[Step]) -> None:

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from typing import Literal, NoReturn
 
 from psycopg import sql
 
@@ -16,6 +16,7 @@ from penstock.errors import SinkRefused
 from penstock.postgres.connection import Connection
 from penstock.postgres.target_names import Place
 from penstock.sinks.postgres_foreign_keys import merge
+from penstock.sinks.postgres_rights import Rights
 from penstock.sinks.postgres_session import replicates
 from penstock.sinks.postgres_shapes import Shapes
 from penstock.sinks.postgres_target import Target, find, is_referenced
@@ -44,9 +45,18 @@ class Tables:
         target = find(connection, schema, table)
         if target is None:
             target = self._created(connection, relation, schema, table)
+        else:
+            rights = Rights(connection, self._sink)
+            rights.require(rights.on_table(schema, table))
         target = self.fitted(connection, relation, target)
         self._known[relation.oid] = relation, target
         return target
+
+    def require(self, connection: Connection, tables: Iterable[tuple[str, str]]) -> None:
+        """SinkRefused if one of them is not there, and is not to be made."""
+        for name in tables:
+            if find(connection, *name) is None:
+                self._refuse_missing(*name)
 
     def fitted(self, connection: Connection, relation: Relation, target: Target) -> Target:
         """With all of the relation's columns, of its types. Columns that the source has no more stay, and may be NULL."""
@@ -62,13 +72,16 @@ class Tables:
         ]
         if not changes:
             return target
+        alter = sql.SQL("ALTER TABLE {} {}").format(target.name, sql.SQL(", ").join(changes))
+        Rights(connection, self._sink).require_owner(target.schema, target.table, alter)
         logger.info("Table %s.%s of the target is altered to fit the source's.", target.schema, target.table)
-        connection.execute(sql.SQL("ALTER TABLE {} {}").format(target.name, sql.SQL(", ").join(changes)))
+        connection.execute(alter)
         return _found(connection, target.schema, target.table)
 
     def shadow(self, connection: Connection, relation: Relation, job: int) -> Target:
         """A new table for an import to fill, without keys and indexes."""
         place = _beside(relation.schema, relation.table, job)
+        self._require_room(connection, place.schema)
         self._shapes.create(connection, relation, place, False)
         return _found(connection, place.schema, place.name)
 
@@ -109,7 +122,11 @@ class Tables:
     def refuse_rows_of_others(self, connection: Connection, source: tuple[str, str]) -> None:
         """An import would take the place of rows that did not come from the source. An empty table may be there."""
         there = find(connection, *source)
-        if there is None or self._is_ours(connection, source):
+        if there is None:
+            return
+        rights = Rights(connection, self._sink)
+        rights.require(rights.on_table(*source))
+        if self._is_ours(connection, source):
             return
         if connection.execute(sql.SQL("SELECT FROM {} LIMIT 1").format(there.name)).fetchone() is not None:
             raise SinkRefused(
@@ -140,9 +157,12 @@ class Tables:
         )
         return {oid: (schema, table) for oid, schema, table in found}
 
-    def set_sequences(self, connection: Connection) -> None:
+    def settle(self, connection: Connection) -> None:
+        """What the stream does not tell: values of sequences, and foreign keys that hold by now."""
         if self._mode == "create":
-            self._shapes.set_sequences(connection, self.known(connection))
+            known = self.known(connection)
+            self._shapes.set_sequences(connection, known)
+            self._shapes.validate_foreign_keys(connection, known)
 
     def _replace_rows(self, connection: Connection, before: Target, shadow: Target, key: Sequence[str]) -> None:
         filled = {column.name for column in shadow.columns if not column.generated}
@@ -212,13 +232,21 @@ class Tables:
 
     def _created(self, connection: Connection, relation: Relation, schema: str, table: str) -> Target:
         if self._mode == "existing":
-            raise SinkRefused(
-                f"Sink {self._sink}: the target has no table {schema}.{table}.",
-                "Create it there, or set `schema: create` on the sink.",
-            )
+            self._refuse_missing(schema, table)
         place = Place(schema, table)
+        self._require_room(connection, schema)
         self._shapes.create(connection, relation, place, True)
         return _found(connection, schema, table)
+
+    def _refuse_missing(self, schema: str, table: str) -> NoReturn:
+        raise SinkRefused(
+            f"Sink {self._sink}: the target has no table {schema}.{table}.",
+            "Create it there, or set `schema: create` on the sink.",
+        )
+
+    def _require_room(self, connection: Connection, schema: str) -> None:
+        rights = Rights(connection, self._sink)
+        rights.require(rights.on_schema(schema, create=True))
 
     def _remember(self, connection: Connection, oid: int, name: tuple[str, str], made: bool) -> None:
         """Under the same name on both sides."""
