@@ -52,7 +52,8 @@ def test_the_json_has_the_documented_names(pipeline: Pipeline) -> None:
     }  # fmt: skip
     assert set(found["log"]) >= {"start_lsn", "end_lsn", "segments", "bytes"}
     assert set(found["sinks"][0]) == {
-        "name", "type", "state", "lsn", "lag_bytes", "lag_seconds", "changes_total", "changes_per_second", "error"
+        "name", "type", "state", "lsn", "lag_bytes", "lag_seconds", "changes_total", "changes_per_second", "error",
+        "dead_letters",
     }  # fmt: skip
     assert found["tables"][0] == {
         "schema": "public", "table": "T 1", "sink": "files", "state": "streaming",

@@ -23,7 +23,7 @@ from typing import Any
 from penstock.capture import Capture
 from penstock.config.load import load_config
 from penstock.config.model import Config
-from penstock.config.tables import Selection
+from penstock.config.tables import Selection, table_names
 from penstock.error_policy import Verdict, policy_for
 from penstock.errors import ConfigError, PenstockError, SinkUnavailable, SourceRefused
 from penstock.imports.copying import CopierTask
@@ -37,6 +37,7 @@ from penstock.postgres.subscription import Subscription
 from penstock.postgres.tables import tables_matching
 from penstock.resume import require_same_server
 from penstock.sinks.contract import Sink
+from penstock.sinks.dead_letters import DeadLetter, DeadLetters, Replayed
 from penstock.sinks.registry import sink_class
 from penstock.state import PipelineState, SourceState
 from penstock.supervision import Role, Supervisor, repeated
@@ -114,6 +115,36 @@ class Pipeline:
         """Copies them again; a sink shows what it has until that is complete."""
         with self._tables() as tables:
             return tables.resync(names, sinks)
+
+    def dead_letters(self, sinks: Sequence[str] = (), tables: Sequence[str] = ()) -> list[DeadLetter]:
+        """What these sinks refused, or all that keep dead letters; of these tables, or of all."""
+        chosen = table_names(tables)
+        with self._dead_letters(sinks) as kept:
+            return [letter for letters in kept for letter in letters.listed(chosen)]
+
+    def replay_dead_letters(self, sinks: Sequence[str] = (), tables: Sequence[str] = ()) -> Replayed:
+        """Tries them again, while the pipeline runs or not."""
+        chosen = table_names(tables)
+        with self._dead_letters(sinks) as kept:
+            done = [letters.replay(chosen) for letters in kept]
+        return Replayed(
+            [letter for one in done for letter in one.replayed], [letter for one in done for letter in one.left]
+        )
+
+    @contextmanager
+    def _dead_letters(self, names: Sequence[str]) -> Iterator[list[DeadLetters]]:
+        sinks = self.sinks(names)
+        for sink in sinks:
+            if names and not sink.keeps_dead_letters:
+                raise ConfigError(
+                    f'Sink "{sink.settings.name}" keeps no dead letters: sinks of type {sink.settings.type} do not.',
+                    "Leave out --sink, or name another.",
+                )
+        try:
+            yield [letters for sink in sinks if (letters := sink.dead_letters()) is not None]
+        finally:
+            for sink in sinks:
+                sink.close()
 
     def destroy(self) -> list[str]:
         """Removes what Penstock made on the source, and this pipeline's state. Sinks keep what they have."""

@@ -12,17 +12,20 @@ Where a sink stands and how far it is behind:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from penstock.changelog.log import ChangeLog, LogContents
 from penstock.config.model import Config
-from penstock.errors import LogError, SourceError
+from penstock.config.sink import SinkSettings
+from penstock.errors import LogError, SinkError, SourceError
 from penstock.lsn import LSN
 from penstock.postgres import catalog, subscription
 from penstock.postgres.connection import Connection, connect
 from penstock.postgres.publication import published_tables
 from penstock.postgres.subscription import Subscription, slot_state
+from penstock.sinks.registry import sink_class
 from penstock.state import CaptureState, PipelineState, SinkState, now
 from penstock.table_status import TableStatus, all_streaming, import_statuses, read_copying
 
@@ -61,6 +64,7 @@ class SinkStatus:
     changes_total: int
     changes_per_second: float
     error: str | None
+    dead_letters: int | None = None  # that are open; None: it keeps none, was not asked, or did not answer
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,8 @@ class Status:
 
 
 def status(config: Config, ask_source: bool = True) -> Status:
-    """``ask_source`` False: from the files under state_dir alone, which costs next to nothing."""
+    """``ask_source`` False: from the files under state_dir alone, which costs next to nothing. Otherwise sinks that keep dead
+    letters are asked as well."""
     state = PipelineState(config.state_dir)
     state.require_owner(config.name)
     captured = state.capture()
@@ -86,6 +91,9 @@ def status(config: Config, ask_source: bool = True) -> Status:
     log, contents = _log(state, captured)
     behind = _Behind(ChangeLog(state.log_uri), contents, captured, source.current_lsn)
     sinks = [_sink(config, state, settings.name, settings.type, behind) for settings in config.sinks]
+    if ask_source:
+        letters = [_dead_letters(settings) for settings in config.sinks]
+        sinks = [replace(sink, dead_letters=count) for sink, count in zip(sinks, letters, strict=True)]
     healthy = (
         source.error is None
         and log.error is None
@@ -219,6 +227,17 @@ def _sink(config: Config, state: PipelineState, name: str, kind: str, behind: _B
         name, kind, current, known.lsn, behind.bytes(known.lsn), behind.seconds(known.lsn), known.changes_total,
         round(known.changes_per_second, 1) if fresh else 0.0, known.error if current != "running" else None,
     )  # fmt: skip
+
+
+def _dead_letters(settings: SinkSettings) -> int | None:
+    if settings.on_error != "dead_letter":
+        return None
+    with closing(sink_class(settings.type)(settings)) as sink:
+        try:
+            letters = sink.dead_letters()
+            return letters.count() if letters is not None else None
+        except SinkError:
+            return None
 
 
 def _state_now(known: SinkState, delivering: bool | None, heartbeat: float) -> str:

@@ -181,6 +181,17 @@ def test_a_letter_holds_the_row_as_postgres_wrote_it(replica: Letters) -> None:
     assert (first.lsn, first.sequence, first.constraint) == (LSN(0x10), 1, "accounts_email_check")
 
 
+@pytest.mark.parametrize("verb", [insert, update])
+def test_a_value_that_does_not_fit_is_told_with_its_column(database: str, tmp_path: Path, verb: Any) -> None:
+    """Also where it went through a temporary table, whose columns have other names."""
+    replica = Letters(database, tmp_path, schema="existing")
+    replica.accounts(email="smallint")
+    replica.changed(verb(1, "70000", "x"), verb(2, "2", "y"))
+    (letter,) = replica.sink.dead_letters().listed()
+    assert letter.reason == 'value "70000" is out of range for type smallint. COPY accounts, column email: "70000"'
+    replica.sink.close()
+
+
 def test_bad_rows_of_several_tables_and_tasks_in_one_batch(replica: Letters) -> None:
     replica.accounts(NO_BAD)
     replica.execute("create table orders (id int primary key, account int check (account > 0))")
@@ -555,7 +566,7 @@ def test_replay_of_one_table_leaves_the_others(replica: Letters) -> None:
     replica.deliver(accounts(insert(1, "bad")), orders(order(1, 0)))
     replica.execute("alter table accounts drop constraint accounts_email_check")
     replica.execute("alter table orders drop constraint orders_account_check")
-    outcome = replica.sink.dead_letters().replay(("public", "orders"))
+    outcome = replica.sink.dead_letters().replay([("public", "orders")])
     assert [letter.table for letter in outcome.replayed] == ["orders"]
     assert replica.rows("select source_table from penstock.dead_letters where state = 'open'") == [("accounts",)]
 

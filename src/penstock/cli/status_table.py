@@ -64,9 +64,15 @@ def sinks_table(sinks: Sequence[SinkStatus]) -> Table:
             Text(sink.name), sink.type, Text(sink.state, _COLOURS.get(sink.state, "")), str(sink.lsn or "-"),
             "-" if sink.lag_bytes is None else size(sink.lag_bytes),
             "-" if sink.lag_seconds is None else f"{sink.lag_seconds:,.1f} s",
-            f"{sink.changes_total:,}", f"{sink.changes_per_second:,.0f}", Text(sink.error or "", "red"),
+            f"{sink.changes_total:,}", f"{sink.changes_per_second:,.0f}", _trouble(sink),
         )  # fmt: skip
     return table
+
+
+def _trouble(sink: SinkStatus) -> Text:
+    letters = f"{sink.dead_letters:,} dead letter{'s' if sink.dead_letters > 1 else ''}" if sink.dead_letters else ""
+    parts = [(letters, "yellow"), (sink.error or "", "red")]
+    return Text(" ").join(Text(*part) for part in parts if part[0])
 
 
 def _with_error(line: Text, error: str | None) -> Text:

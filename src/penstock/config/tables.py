@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Protocol
 
 from pydantic import AfterValidator
 
 from penstock.config.mistakes import mistake
 from penstock.config.settings import Section
+from penstock.errors import ConfigError
 
 
 def _qualified(pattern: str) -> str:
@@ -17,6 +19,17 @@ def _qualified(pattern: str) -> str:
     if not schema or not table:
         raise mistake("not a table pattern; write it like public.orders or public.*")
     return qualified
+
+
+def table_names(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Schema and table of names as people type them; unqualified means public."""
+    found = []
+    for name in names:
+        schema, _, table = (name if "." in name else f"public.{name}").partition(".")
+        if not schema or not table:
+            raise ConfigError(f'"{name}" is not a table\'s name.', "Write it like orders or sales.orders.")
+        found.append((schema, table))
+    return found
 
 
 def _matches(pattern: str, name: str) -> bool:

@@ -45,10 +45,13 @@ class Replayed:
 
 
 class DeadLetters(Protocol):
-    """Those of one sink. ``table``: only of this one, as (schema, table)."""
+    """Those of one sink. ``tables``: only of these, as (schema, table)."""
 
-    def listed(self, table: tuple[str, str] | None = None) -> list[DeadLetter]:
+    def count(self) -> int:
+        """How many are open."""
+
+    def listed(self, tables: Sequence[tuple[str, str]] = ()) -> list[DeadLetter]:
         """The open ones, oldest first."""
 
-    def replay(self, table: tuple[str, str] | None = None) -> Replayed:
+    def replay(self, tables: Sequence[tuple[str, str]] = ()) -> Replayed:
         """Tries each again, in order, until no more goes in. May be done while the sink is delivered to."""

@@ -232,7 +232,7 @@ class Bisection:
                 waiting += self._tried(rows, numbers, target)
 
     def _complete(self, row: _Waiting) -> RefusedRow:
-        return RefusedRow(self._kept.completed(row.change, row.target), row.refusal)
+        return RefusedRow(self._kept.completed(row.change, row.target), row.refusal.about(row.rows.relation))
 
 
 def too_many(sink: str, row: RefusedRow, most: int) -> SinkRefused:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 
 import psycopg
 
+from penstock.changes import Relation
 from penstock.errors import SinkRefused
 
 # By SQLSTATE, or by its first two letters: values, constraints, views' check options, limits (such as the size of an
@@ -13,6 +15,9 @@ from penstock.errors import SinkRefused
 _OF_A_ROW = {"22", "23", "44", "54", "P0"}
 _NOT_OF_A_ROW = {"22P04"}  # lines that do not fit the table: no row is at fault
 _BY_OTHER_ROWS = {"23001", "23503", "23505", "23P01", "P0"}
+# What COPY says of where it was. It copied one row, so the line says nothing.
+_COPIED = re.compile(r"\bCOPY (?P<table>[^,]+), \w+ 1\b(?P<rest>.*)", re.DOTALL)
+_COLUMN = re.compile(r" c(\d+):")
 _UNIQUE = {"23505", "23P01"}
 
 
@@ -27,6 +32,16 @@ class Refusal:
     def may_pass(self) -> bool:
         """Other rows may have caused it, so that it is worth trying again when those are written."""
         return bool({self.sqlstate, (self.sqlstate or "")[:2]} & _BY_OTHER_ROWS)
+
+    def about(self, relation: Relation) -> Refusal:
+        """In the table's own names: rows go through temporary tables on the way (``postgres_changes.py``)."""
+
+        def name(match: re.Match[str]) -> str:
+            return f" {relation.columns[int(match[1])].name}:"
+
+        return replace(
+            self, reason=_COPIED.sub(lambda match: f"COPY {relation.table}{_COLUMN.sub(name, match[1])}", self.reason)
+        )
 
     @property
     def is_unique(self) -> bool:
@@ -50,12 +65,14 @@ def refusal_of(error: psycopg.Error | RowRefused) -> Refusal:
     """Of an error that is of a row."""
     if isinstance(error, RowRefused):
         return error.refusal
-    return Refusal(words(error), error.sqlstate, error.diag.constraint_name, advice_on(error))
+    told = words(error) if (error.sqlstate or "").startswith("22") else words(error, where=False)
+    return Refusal(told, error.sqlstate, error.diag.constraint_name, advice_on(error))
 
 
-def words(error: psycopg.Error) -> str:
-    """What the target said, on one line, without the last full stop."""
-    said = [error.diag.message_primary or "", error.diag.message_detail or "", error.diag.context or ""]
+def words(error: psycopg.Error, where: bool = True) -> str:
+    """What the target said, on one line, without the last full stop. ``where``: and what it was doing."""
+    context = error.diag.context if where else None
+    said = [error.diag.message_primary or "", error.diag.message_detail or "", context or ""]
     return ". ".join(part.strip().splitlines()[0].rstrip(".") for part in said if part.strip())
 
 

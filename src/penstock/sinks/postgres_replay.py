@@ -6,7 +6,7 @@ sink's position; so does each of these transactions: a letter that is open then 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +29,8 @@ from penstock.sinks.postgres_target import Target, find
 _LETTERS = sql.SQL(
     "SELECT id, sink, source_schema, source_table, op, key, row, lsn::text, sequence, reason, sqlstate, constraint_name, at "
     "FROM penstock.dead_letters WHERE sink = %(sink)s AND state = 'open' "
-    "AND (%(schema)s::text IS NULL OR (source_schema = %(schema)s AND source_table = %(table)s)) ORDER BY id"
+    "AND (%(schemas)s::text[] = '{}' OR (source_schema, source_table) IN "
+    "(SELECT * FROM unnest(%(schemas)s::text[], %(tables)s::text[]))) ORDER BY id"
 )
 
 
@@ -39,18 +40,27 @@ class PostgresDeadLetters:
     def __init__(self, sink: str, session: Session, applier_of: Callable[[Connection], Applier]) -> None:
         self._sink, self._session, self._applier_of = sink, session, applier_of
 
-    def listed(self, table: tuple[str, str] | None = None) -> list[DeadLetter]:
-        schema, name = table or (None, None)
+    def count(self) -> int:
         with self._session.opened() as connection:
-            if connection.execute("SELECT to_regclass('penstock.dead_letters')::oid").fetchone() == (None,):
-                return []
-            found = connection.execute(_LETTERS, {"sink": self._sink, "schema": schema, "table": name}).fetchall()
+            if not _there(connection):
+                return 0
+            row = connection.execute(
+                "SELECT count(*) FROM penstock.dead_letters WHERE sink = %s AND state = 'open'", [self._sink]
+            ).fetchone()
+        return int(row[0]) if row is not None else 0
+
+    def listed(self, tables: Sequence[tuple[str, str]] = ()) -> list[DeadLetter]:
+        wanted = {"schemas": [schema for schema, _ in tables], "tables": [table for _, table in tables]}
+        with self._session.opened() as connection:
+            found = (
+                connection.execute(_LETTERS, {"sink": self._sink, **wanted}).fetchall() if _there(connection) else []
+            )
         return [replace(letter, lsn=LSN.parse(str(letter.lsn))) for letter in (DeadLetter(*row) for row in found)]
 
-    def replay(self, table: tuple[str, str] | None = None) -> Replayed:
+    def replay(self, tables: Sequence[tuple[str, str]] = ()) -> Replayed:
         """In the order of their commits. Rows that wait for others (foreign keys) are tried until nothing more goes in."""
         replayed: list[DeadLetter] = []
-        waiting = self.listed(table)
+        waiting = self.listed(tables)
         while waiting:
             refused, went = [], len(replayed)
             for letter in waiting:
@@ -62,7 +72,7 @@ class PostgresDeadLetters:
             if len(replayed) == went:
                 break
             waiting = refused
-        left = self.listed(table)
+        left = self.listed(tables)
         return Replayed([letter for letter in replayed if letter.id not in {other.id for other in left}], left)
 
     def _tried(self, letter: DeadLetter) -> Refusal | None:
@@ -99,7 +109,7 @@ class PostgresDeadLetters:
         except psycopg.Error as error:
             if not is_of_a_row(error):
                 raise
-            return refusal_of(error)
+            return refusal_of(error).about(change.relation)
         except SinkRefused as error:
             return error.refusal if isinstance(error, RowRefused) else Refusal(error.message.rstrip("."))
         return None
@@ -115,6 +125,11 @@ class PostgresDeadLetters:
                 "UPDATE penstock.dead_letters SET reason = %s, sqlstate = %s, constraint_name = %s WHERE id = %s",
                 [refusal.reason, refusal.sqlstate, refusal.constraint, id],
             )
+
+
+def _there(connection: Connection) -> bool:
+    """A sink that has never run has none."""
+    return connection.execute("SELECT to_regclass('penstock.dead_letters')::oid").fetchone() != (None,)
 
 
 def staged(change: RowChange) -> StagedChanges:
