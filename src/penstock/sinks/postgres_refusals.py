@@ -15,9 +15,10 @@ from penstock.errors import SinkRefused
 _OF_A_ROW = {"22", "23", "44", "54", "P0"}
 _NOT_OF_A_ROW = {"22P04"}  # lines that do not fit the table: no row is at fault
 _BY_OTHER_ROWS = {"23001", "23503", "23505", "23P01", "P0"}
-# What COPY says of where it was. It copied one row, so the line says nothing.
-_COPIED = re.compile(r"\bCOPY (?P<table>[^,]+), \w+ 1\b(?P<rest>.*)", re.DOTALL)
-_COLUMN = re.compile(r" c(\d+):")
+# What COPY says of where it was. It copied one row, so the line says nothing; the words depend on the server's language.
+_COPYING = re.compile(
+    r"COPY (?P<table>[^,]+), \w+ 1(?P<rest>(?P<column>, \w+) c(?P<number>\d+)(?P<value>: .*)|.*)", re.DOTALL
+)
 _UNIQUE = {"23505", "23P01"}
 
 
@@ -27,6 +28,7 @@ class Refusal:
     sqlstate: str | None = None
     constraint: str | None = None
     advice: str | None = None
+    copying: str | None = None  # what COPY was at, in its own words
 
     @property
     def may_pass(self) -> bool:
@@ -34,14 +36,14 @@ class Refusal:
         return bool({self.sqlstate, (self.sqlstate or "")[:2]} & _BY_OTHER_ROWS)
 
     def about(self, relation: Relation) -> Refusal:
-        """In the table's own names: rows go through temporary tables on the way (``postgres_changes.py``)."""
-
-        def name(match: re.Match[str]) -> str:
-            return f" {relation.columns[int(match[1])].name}:"
-
-        return replace(
-            self, reason=_COPIED.sub(lambda match: f"COPY {relation.table}{_COLUMN.sub(name, match[1])}", self.reason)
-        )
+        """With where it was, in the table's own names: rows go through temporary tables (``postgres_changes.py``)."""
+        found = _COPYING.match(self.copying or "")
+        if found is None:
+            return replace(self, copying=None)
+        rest, number = found["rest"], found["number"]
+        if found["table"] != relation.table and number and int(number) < len(relation.columns):
+            rest = f"{found['column']} {relation.columns[int(number)].name}{found['value']}"
+        return replace(self, reason=f"{self.reason}. COPY {relation.table}{rest}", copying=None)
 
     @property
     def is_unique(self) -> bool:
@@ -65,8 +67,8 @@ def refusal_of(error: psycopg.Error | RowRefused) -> Refusal:
     """Of an error that is of a row."""
     if isinstance(error, RowRefused):
         return error.refusal
-    told = words(error) if (error.sqlstate or "").startswith("22") else words(error, where=False)
-    return Refusal(told, error.sqlstate, error.diag.constraint_name, advice_on(error))
+    context = ((error.diag.context or "").splitlines() or [""])[0] if (error.sqlstate or "").startswith("22") else None
+    return Refusal(words(error, where=False), error.sqlstate, error.diag.constraint_name, advice_on(error), context)
 
 
 def words(error: psycopg.Error, where: bool = True) -> str:
