@@ -3,8 +3,8 @@
 Inside the caller's transaction, table after table:
 
 1. What goes in as a whole now (somebody may have altered a table meanwhile) is done; and then a table that does.
-2. Otherwise its rows are halved until what is refused is a single row; each half that goes in stays. So a few bad rows
-   cost a few attempts for each power of two.
+2. Otherwise its rows are halved until what is refused is a single row; what goes in stays, and is followed by twice as many.
+   So a few bad rows cost a few attempts for each power of two, and many not much more than one each.
 3. Rows may wait for unique values of each other. Those that were refused for such a value are tried together: old versions
    first out of the way, and without those that even so are refused.
 4. When all tables are done, rows that others may have been the cause for (foreign keys, triggers) are tried again, until
@@ -33,6 +33,8 @@ from penstock.sinks.postgres_rows import KINDS, RowChange, Rows, key_line, menti
 from penstock.sinks.postgres_staging import StagedChanges
 from penstock.sinks.postgres_tables import Tables
 from penstock.sinks.postgres_target import Target
+
+_UNTIDY_ROWS = 1_000
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ class Bisection:
         self._kept = KeptValues(connection, applier)
         self._successes = 0
         self._count = 0
+        self._left = 0  # rows in temporary tables, of attempts that are over
         self._at_once = False  # constraints that are deferred are looked at after every attempt
 
     def apply(self, staged: Sequence[StagedChanges]) -> list[RefusedRow]:
@@ -150,32 +153,49 @@ class Bisection:
         settled, missing = self._kept.settled(change, target, held)
         rows = Rows(settled)
         self._attempt([rows.none()], target)  # the temporary tables that all attempts need are made once
-        refused = self._tried(rows, np.arange(len(rows)), target)
+        lacking = [_lacking(row) for row in missing]
+        for row in lacking:
+            self._tell(row)
+        refused = self._tried(rows, np.arange(len(rows)), target, tell=True)
         for key in mentioned(change, held):
             del held[key]
-        lacking = [_lacking(row) for row in missing]
-        for row in [*(self._complete(one) for one in refused), *lacking]:
-            self._count += 1
-            self._enough(row, self._count)
+        for row in [*map(self._complete, refused), *lacking]:
             if (line := key_line(row.change.key, change.relation)) is not None:
                 held[line] = row.change
         waiting += refused
         return lacking
 
-    def _tried(self, rows: Rows, numbers: Int64s, target: Target) -> list[_Waiting]:
-        """Applies these rows, halving what is refused."""
-        refused = []
-        stack = [numbers] if len(numbers) else []
-        while stack:
-            some = stack.pop()
+    def _tell(self, row: RefusedRow) -> None:
+        self._count += 1
+        self._enough(row, self._count)
+
+    def _tried(self, rows: Rows, numbers: Int64s, target: Target, tell: bool = False) -> list[_Waiting]:
+        """Applies these rows. What is refused is halved, and what goes in is followed by twice as many."""
+        refused: list[_Waiting] = []
+        at, size, bad = 0, len(numbers), 0  # among those from ``at`` to ``bad`` there is one that is refused
+        while at < len(numbers):
+            some = numbers[at : at + size]
             refusal = self._attempt([rows.some(some)], target)
             if refusal is None:
                 self._successes += 1
-            elif len(some) == 1:
-                refused.append(_Waiting(rows, int(some[0]), target, refusal, self._successes))
+                at += len(some)
+                size = max(1, (bad - at) // 2) if at < bad else 2 * size
+            elif len(some) > 1:
+                bad = at + len(some)
+                size = len(some) // 2
             else:
-                stack += [some[len(some) // 2 :], some[: len(some) // 2]]
+                refused.append(_Waiting(rows, int(some[0]), target, refusal, self._successes))
+                if tell:
+                    self._tell(self._complete(refused[-1]))
+                at, bad = at + 1, 0
+            self._tidy(len(some))
         return refused
+
+    def _tidy(self, rows: int) -> None:
+        self._left += rows
+        if self._left > _UNTIDY_ROWS:
+            self._applier.tidy()
+            self._left = 0
 
     def _attempt(self, changes: list[StagedChanges], target: Target) -> Refusal | None:
         try:

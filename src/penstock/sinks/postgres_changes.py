@@ -54,6 +54,11 @@ class Applier:
             self._temporary = before
             raise
 
+    def tidy(self) -> None:
+        """Rows that attempts have left in temporary tables, unseen but in the way of whoever reads these."""
+        if self._temporary:
+            self._connection.execute(sql.SQL("TRUNCATE {}").format(sql.SQL(", ").join(self._temporary.values())))
+
     def clear(self, change: StagedChanges, target: Target) -> None:
         """Only what would make room: rows that go, and the old versions of rows that change a unique value."""
         TableChanges(self, target, change, False).clear()

@@ -98,8 +98,15 @@ class KeptValues:
             sql.SQL("CASE WHEN t.{0} IS NOT NULL THEN format('%%s', t.{0}) END").format(sql.Identifier(name))
             for name in columns
         )
-        same = sql.SQL(" AND ").join(sql.SQL("t.{} = %s").format(sql.Identifier(name)) for name in relation.key)
-        query = sql.SQL("SELECT {} FROM {} t WHERE {}").format(values, target.name, same)
+        key = [(f"k{place}", name) for place, name in enumerate(relation.key)]
+        looked_for = sql.SQL(", ").join(
+            sql.SQL("CAST(%s AS {}) AS {}").format(sql.SQL(column.type), sql.Identifier(alias))
+            for alias, name in key
+            if (column := target.column(name)) is not None
+        )
+        query = sql.SQL("SELECT {} FROM {} t, (SELECT {}) s WHERE {}").format(
+            values, target.name, looked_for, target.same(key, "s")
+        )
         try:
             with self._applier.attempt():
                 row = self._connection.execute(query, fields(under)).fetchone()
