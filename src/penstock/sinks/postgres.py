@@ -289,15 +289,28 @@ class PostgresSink(Sink[PostgresSettings]):
         return PostgresDeadLetters(self.settings.name, self._session, self._applier)
 
     def _commit_part(self, part: ImportPart, staged: Sequence[StagedChanges]) -> None:
+        with self._without_letters(part):
+            try:
+                self._try_part(part, staged)
+            except RowRefused as refused:
+                if part.phase != "changes" or not refused.refusal.is_unique or not self._postponed(part):
+                    raise
+                self._try_part(part, staged)
+        if part.phase == "end":
+            self._settle()
+
+    def _postponed(self, part: ImportPart) -> bool:
+        with self._session.opened() as connection:
+            return self._imports().postpone_uniqueness(connection, part)
+
+    def _try_part(self, part: ImportPart, staged: Sequence[StagedChanges]) -> None:
         imports = self._imports()
-        with self._without_letters(part), self._session.opened() as connection:
+        with self._session.opened() as connection:
             imports.prepare(connection, part)
-        with self._without_letters(part), self._session.transaction() as connection:
+        with self._session.transaction() as connection:
             imports.commit(connection, part, staged, self._applier(connection))
             if part.phase == "end" and part.upto is not None:
                 self._letters.supersede_table(connection, part.relation.oid, part.upto)
-        if part.phase == "end":
-            self._settle()
 
     def _settle(self) -> None:
         """The stream does not tell of sequences, so the source is asked. What cannot be done now is done next time. So it is

@@ -2,7 +2,8 @@
 
 The shadow is called ``<table>__import_<job>`` and stands beside the target. Executors COPY what they read straight into it,
 in one transaction with the part's record: so every part is in there once, whoever dies when. Keys and indexes are made when
-all rows are there and before the changes are replayed.
+all rows are there and before the changes are replayed. What is unique besides the key may be violated until they are: the rows
+were read at different times, and a value may have passed from one to another. Such an index is then made at the end.
 """
 
 from __future__ import annotations
@@ -24,6 +25,15 @@ from penstock.sinks.postgres_changes import Applier
 from penstock.sinks.postgres_staging import StagedChanges
 from penstock.sinks.postgres_tables import Tables
 from penstock.sinks.postgres_target import Target, find
+
+_UNIQUE_BESIDES_KEY = """
+SELECT n.nspname, c.relname, (SELECT conname FROM pg_constraint WHERE conindid = i.indexrelid AND contype IN ('p', 'u', 'x'))
+FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE i.indrelid = %(oid)s AND (i.indisunique OR i.indisexclusion) AND NOT (
+    i.indpred IS NULL AND i.indexprs IS NULL AND (SELECT array_agg(attname::text ORDER BY attname::text) FROM pg_attribute
+    WHERE attrelid = indrelid AND attnum = ANY (indkey)) = (SELECT array_agg(k ORDER BY k) FROM unnest(%(key)s::text[]) k)
+)
+"""
 
 
 @dataclass(frozen=True)
@@ -67,17 +77,41 @@ class Imports:
         if part.phase not in ("changes", "end"):
             return
         filling = self._filling(connection, part.job)
-        if filling is None or filling.indexed or filling.shadow is None:
+        if filling is None or filling.shadow is None:
             return
         target = _filled(connection, filling)
+        if not filling.indexed:
+            self._index(connection, part, target)
+        if part.phase == "end":
+            with connection.transaction():
+                self._tables.index(connection, part.relation, part.job, at_last=True)
+
+    def _index(self, connection: Connection, part: ImportPart, target: Target) -> None:
         with connection.transaction():
-            self._remove_doubles(connection, part.relation, target)
-            self._tables.index(connection, part.relation, part.job)
+            if not self._tables.index(connection, part.relation, part.job, at_last=False):
+                self._remove_doubles(connection, part.relation, target)
+                self._tables.index(connection, part.relation, part.job, at_last=False)
             connection.execute(
                 "UPDATE penstock.imports_under_way SET indexed = true WHERE sink = %s AND job = %s",
                 [self._sink, part.job],
             )
         connection.execute(sql.SQL("ANALYZE {}").format(target.name))
+
+    def postpone_uniqueness(self, connection: Connection, part: ImportPart) -> bool:
+        """Changes that are replayed violate it, for now: the shadow goes without until the end. False: it did already."""
+        filling = self._filling(connection, part.job)
+        if filling is None or filling.shadow is None:
+            return False
+        target = _filled(connection, filling)
+        found = connection.execute(_UNIQUE_BESIDES_KEY, {"oid": target.oid, "key": list(part.relation.key)}).fetchall()
+        with connection.transaction():
+            for schema, index, constraint in found:
+                if constraint is not None:
+                    drop = sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}")
+                    connection.execute(drop.format(target.name, sql.Identifier(constraint)))
+                else:
+                    connection.execute(sql.SQL("DROP INDEX {}").format(sql.Identifier(schema, index)))
+        return bool(found)
 
     def _remove_doubles(self, connection: Connection, relation: Relation, target: Target) -> None:
         """A row that moved while the table was read may have been read twice. One stays: changes yet to come tell the rest."""

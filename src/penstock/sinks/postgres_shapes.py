@@ -38,6 +38,14 @@ SELECT 1 FROM pg_constraint k JOIN pg_class c ON c.oid = conrelid JOIN pg_namesp
 WHERE contype = 'f' AND NOT convalidated AND (nspname, relname) IN (SELECT * FROM unnest(%s::name[], %s::name[])) LIMIT 1
 """
 
+_HAS_KEY = "SELECT 1 FROM pg_constraint WHERE conrelid = to_regclass(%s) AND contype = 'p'"
+
+# Up to the end of the transaction. What an administrator has set may be more.
+_ROOM_FOR_SORTING = """
+SELECT set_config('maintenance_work_mem', '256MB', true)
+WHERE pg_size_bytes(current_setting('maintenance_work_mem')) < 256 * 1024 * 1024
+"""
+
 Places = Mapping[tuple[str, str], Place]  # by schema and table in the source
 
 
@@ -65,14 +73,23 @@ class Shapes:
             parts.append(sql.SQL("PRIMARY KEY ({})").format(_key(relation)))
         target.execute(sql.SQL("CREATE TABLE {} ({})").format(place.identifier, sql.SQL(", ").join(parts)))
 
-    def index(self, target: Connection, relation: Relation, place: Place) -> None:
-        """Keys, indexes and checks of a table that is full. What is there is left alone."""
+    def index(self, target: Connection, relation: Relation, place: Place, *, at_last: bool) -> bool:
+        """Keys, indexes and checks of a table that is full; those that it has not got yet. False: some are left for later.
+
+        Rows that were read at different times may violate what is unique, until all changes are replayed: ``at_last``.
+        """
         definition = self._definition(target, relation)
         if definition is not None:
             steps = [*table_ddl.add_primary_key(definition, place), *table_ddl.after_copy(definition, place)]
-            _execute(target, table_ddl.missing(target, place, steps))
-        elif relation.key:
-            target.execute(sql.SQL("ALTER TABLE {} ADD PRIMARY KEY ({})").format(place.identifier, _key(relation)))
+            statements = [step.statement for step in table_ddl.missing(target, place, steps)]
+        else:
+            keyed = target.execute(_HAS_KEY, [place.identifier.as_string()]).fetchone() is not None
+            add = sql.SQL("ALTER TABLE {} ADD PRIMARY KEY ({})")
+            statements = [add.format(place.identifier, _key(relation))] if relation.key and not keyed else []
+        if statements:
+            target.execute(_ROOM_FOR_SORTING)
+        left = [statement for statement in statements if not _executed(target, statement, at_last)]
+        return not left
 
     def hand_over(self, target: Connection, relation: Relation, place: Place) -> None:
         """Before the former table goes: its sequences belong to the one at ``place``, which will take its place."""
@@ -179,6 +196,17 @@ def _describes(definition: TableDefinition, relation: Relation) -> bool:
 
 def _names(tables: Mapping[int, tuple[str, str]]) -> tuple[list[str], list[str]]:
     return [schema for schema, _ in tables.values()], [table for _, table in tables.values()]
+
+
+def _executed(target: Connection, statement: sql.Composed, must_be: bool) -> bool:
+    try:
+        with target.transaction():
+            target.execute(statement)
+    except (psycopg.errors.UniqueViolation, psycopg.errors.ExclusionViolation):
+        if must_be:
+            raise
+        return False
+    return True
 
 
 def _execute(target: Connection, steps: Iterable[Step]) -> None:

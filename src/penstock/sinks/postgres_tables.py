@@ -85,9 +85,9 @@ class Tables:
         self._shapes.create(connection, relation, place, False)
         return _found(connection, place.schema, place.name)
 
-    def index(self, connection: Connection, relation: Relation, job: int) -> None:
-        """Gives a table that an import has filled its key and its indexes."""
-        self._shapes.index(connection, relation, _beside(relation.schema, relation.table, job))
+    def index(self, connection: Connection, relation: Relation, job: int, *, at_last: bool) -> bool:
+        """Gives a table that an import has filled its key and its indexes; see ``Shapes.index``."""
+        return self._shapes.index(connection, relation, _beside(relation.schema, relation.table, job), at_last=at_last)
 
     def swap_in(
         self, connection: Connection, relation: Relation, source: tuple[str, str], shadow: Target, job: int
