@@ -1,7 +1,8 @@
 """Dividing a table's changes by the hash of their key, the same way in every executor.
 
 Keys that an update turned into one another must meet in one bucket, or the order between them would be lost: all of
-those go to bucket 0.
+those go to bucket 0. The same goes for keys that are equal to Postgres and written differently (1.0 and 1.00): a table
+whose key may have such is not divided at all.
 """
 
 from __future__ import annotations
@@ -11,9 +12,28 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.changes import DELETE, OLD_NONE, TRUNCATE, UPDATE, Bools, ChangeBatch, UInt64s
+from penstock.changes import DELETE, OLD_NONE, TRUNCATE, UPDATE, Bools, ChangeBatch, Column, Relation, UInt64s
+
+# Types of which equal values have the same text. Not so: numeric (1.0, 1.00), floats (0, -0), interval (1 mon, 30 days),
+# jsonb, what may hold one of them (arrays, ranges, composites), and what extensions bring (citext).
+_EQUAL_IN_TEXT = frozenset(
+    {
+        "bool", "int2", "int4", "int8", "oid", "xid8", "text", "varchar", "name", "char", "bytea", "uuid", "enum", "date",
+        "time", "timestamp", "timestamptz", "money", "bit", "varbit", "inet", "cidr", "macaddr", "macaddr8", "pg_lsn", "tid",
+    }
+)  # fmt: skip
 
 _WEIGHTS = np.random.default_rng(20240229).integers(1, 1 << 63, 64, np.uint64) | np.uint64(1)
+
+
+def told_apart_by_text(relation: Relation) -> bool:
+    """Whether keys that are equal to Postgres always have the same text."""
+    return all(_equal_in_text(relation.columns[index]) for index in relation.key_indexes)
+
+
+def _equal_in_text(column: Column) -> bool:
+    """``char(n)`` is written with all its spaces; without a length, spaces at its end do not count."""
+    return column.base in _EQUAL_IN_TEXT or (column.base == "bpchar" and column.modifier != -1)
 
 
 def hash_text(column: pa.StringArray) -> UInt64s:

@@ -171,6 +171,20 @@ def test_a_hot_table_is_divided_by_its_key(tmp_path: Path) -> None:
     assert [len(places(task)) > 0 for task in tasks] == [True, True, True]
 
 
+@pytest.mark.parametrize("type", ["numeric", "float8", "interval", "jsonb", "text[]"])
+def test_keys_that_may_be_equal_and_written_differently_stay_in_one_task(tmp_path: Path, type: str) -> None:
+    table = relation("public", "t", k=type, key=("k",), oid=1)
+    stream = script.ScriptedStream(START)
+    stream.relation(table)
+    for number in range(20):
+        with stream.transaction():
+            stream.insert(table, [f"{number}.0"])
+            stream.delete(table, [f"{number}.0"])
+            stream.insert(table, [f"{number}.00"])
+    (task,) = tasks_of(log_of(tmp_path, stream, table), START, 3)
+    assert len(places([*task])) == 60
+
+
 def test_inserts_alone_are_divided_by_segments(tmp_path: Path) -> None:
     bag = relation("public", "bag", note="text", oid=1)
     stream = script.ScriptedStream(START)

@@ -16,6 +16,7 @@ from penstock.lsn import LSN
 from penstock.sinks.contract import Batch, ImportPart
 from penstock.sinks.postgres import PostgresSink
 from penstock.testing.change_batches import UNCHANGED, changes, relation
+from penstock.testing.embedded_postgres import EmbeddedPostgres
 
 ACCOUNTS = relation("public", "accounts", id="integer", email="text", note="text", key=("id",))
 
@@ -328,3 +329,16 @@ def test_a_table_that_is_being_filled_and_somebody_drops_is_refused_not_begun_an
     for phase, some, members in later:
         with pytest.raises(SinkRefused, match=r"public\.accounts__import_1, which an import is filling, is gone"):
             copy.part(phase, *some, **members)
+
+
+def test_a_character_that_the_targets_encoding_lacks_is_refused_with_the_table(
+    postgres18: EmbeddedPostgres, tmp_path: Path
+) -> None:
+    postgres18.execute("create database latin template template0 encoding latin1 lc_collate 'C' lc_ctype 'C'")
+    replica = Replica(postgres18.url_of("latin"), tmp_path)
+    replica.deliver(accounts(("insert", account(1, "Grüße")), lsn=0x10))
+    with pytest.raises(SinkRefused, match=r"has no equivalent in encoding \"LATIN1\".*accounts"):
+        replica.deliver(accounts(("insert", account(2, "🐘")), lsn=0x1010))
+    assert replica.rows("select email from accounts") == [("Grüße",)]
+    replica.sink.close()
+    postgres18.drop_database("latin")

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 
+from penstock.buckets import told_apart_by_text
 from penstock.changelog.log import ChangeLog
 from penstock.changelog.segment import RelationRows, SegmentName
 from penstock.changes import Relation
@@ -85,9 +86,13 @@ def _divide(units: list[_Found], parts: int) -> list[list[WorkUnit]]:
         return [[found.unit() for found in units]]
     if all(found.rows.inserts == found.rows.rows for found in units):
         return [[found.unit() for found in some] for some in _runs(units, -(-len(units) // parts))]
-    if size < BUCKET_BYTES or not all(found.rows.relation.key for found in units):
+    if size < BUCKET_BYTES or not all(_may_be_divided(found.rows.relation) for found in units):
         return [[found.unit() for found in units]]
     return [[found.unit(bucket, parts) for found in units] for bucket in range(parts)]
+
+
+def _may_be_divided(relation: Relation) -> bool:
+    return bool(relation.key) and told_apart_by_text(relation)
 
 
 def _concern_all_keys(units: list[_Found]) -> bool:
