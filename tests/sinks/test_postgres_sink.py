@@ -238,6 +238,23 @@ def test_with_existing_tables_nothing_is_created_or_altered(database: str, tmp_p
     replica.sink.close()
 
 
+@pytest.mark.parametrize("gone", ["drop table accounts", "alter table accounts rename to former"])
+def test_a_table_that_somebody_takes_away_is_not_made_anew_without_its_rows(replica: Replica, gone: str) -> None:
+    both(replica)
+    replica.execute(gone)
+    for _ in range(2):
+        with pytest.raises(SinkRefused, match=r"public\.accounts, which held rows of the source, is gone") as refused:
+            replica.deliver(accounts(("insert", account(3, "c")), lsn=0x1010))
+        assert "resync public.accounts" in (refused.value.advice or "")
+        replica.sink.prepare()
+    if gone.startswith("drop"):
+        Copy(replica, job=7).whole(account(1, "a"), account(2, "b"))
+    else:
+        replica.execute("alter table former rename to accounts")
+    replica.deliver(accounts(("insert", account(3, "c")), lsn=0x1010))
+    assert replica.rows("select id from accounts order by id") == [(1,), (2,), (3,)]
+
+
 def test_a_renamed_table_is_renamed_and_one_that_takes_its_name_begins_empty(replica: Replica) -> None:
     def named(table: str, oid: int) -> Relation:
         return relation("public", table, id="integer", key=("id",), oid=oid)

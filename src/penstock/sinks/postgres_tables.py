@@ -191,11 +191,22 @@ class Tables:
             self._take_over(connection, relation)
             self._remember(connection, relation.oid, source, find(connection, *source) is None)
             return source
+        self._refuse_dropped(connection, (row[2], row[3]))
         if (row[0], row[1]) != source:
             self._take_over(connection, relation)
             self._rename(connection, (row[2], row[3]), source)
             self._remember(connection, relation.oid, source, row[4])
         return source
+
+    def _refuse_dropped(self, connection: Connection, target: tuple[str, str]) -> None:
+        """Made anew, it would lack the rows that it had."""
+        if find(connection, *target) is None:
+            name = ".".join(target)
+            raise SinkRefused(
+                f"Sink {self._sink}: table {name}, which held rows of the source, is gone from the target: somebody dropped "
+                "or renamed it.",
+                f"Put it back, or copy it again: penstock tables FILE resync {name}; then start again.",
+            )
 
     def _take_over(self, connection: Connection, relation: Relation) -> None:
         """Another table of the source had this name: its rows are none of this one's."""
