@@ -22,7 +22,9 @@ _SETTINGS = """
     SET idle_in_transaction_session_timeout = 0; SET check_function_bodies = off;
     SET default_transaction_isolation = 'read committed';
     SELECT set_config(name, CASE name WHEN 'synchronous_commit' THEN 'on' ELSE '0' END, false) FROM pg_settings
-    WHERE name = 'transaction_timeout' OR (name = 'synchronous_commit' AND setting = 'off')
+    WHERE name = 'transaction_timeout' OR (name = 'synchronous_commit' AND setting = 'off');
+    SELECT set_config(name, '64MB', false) FROM pg_settings
+    WHERE name IN ('temp_buffers', 'work_mem') AND pg_size_bytes(current_setting(name)) < pg_size_bytes('64MB')
 """
 
 # By SQLSTATE, or by its first two letters. What is not here is refused: trying again would not help.
