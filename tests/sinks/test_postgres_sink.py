@@ -142,6 +142,38 @@ def test_a_row_without_a_key_goes_from_its_partition_alone(replica: Replica) -> 
     assert replica.rows("select sensor from readings") == [(2,)]
 
 
+def test_the_rows_of_a_table_that_inherits_from_another_are_its_own(replica: Replica) -> None:
+    replica.execute("create table parents (id int primary key, v text)")
+    replica.execute("create table children (primary key (id)) inherits (parents)")
+    parents = relation("public", "parents", id="integer", v="text", key=("id",), oid=1)
+    children = relation("public", "children", id="integer", v="text", key=("id",), oid=2)
+    rows = [("insert", {"id": id, "v": "x"}) for id in (1, 2, 3)]
+    replica.deliver([changes(parents, rows, lsn=0x10), changes(children, rows, lsn=0x11)])
+    replica.deliver([changes(parents, [("delete", None, {"id": 1}), ("update", {"id": 2, "v": "y"})], lsn=0x1010)])
+    assert replica.rows("select id, v from only parents order by id") == [(2, "y"), (3, "x")]
+    replica.deliver([changes(parents, [("truncate",)], lsn=0x2010)])
+    assert replica.rows("select id, v from only parents") == []
+    assert replica.rows("select id, v from children order by id") == [(1, "x"), (2, "x"), (3, "x")]
+
+
+def test_unchanged_toast_of_a_domain_that_forbids_null_stays(database: str, tmp_path: Path) -> None:
+    replica = Replica(database, tmp_path, schema="existing")
+    replica.execute("create domain given as varchar(9) not null")
+    replica.execute("create domain longer as given check (value is not null and length(value) > 2)")
+    replica.execute("create table docs (id int primary key, n int, a given, b longer)")
+    docs = relation("public", "docs", id="integer", n="integer", a="text", b="text", key=("id",))
+    replica.deliver([changes(docs, [("insert", {"id": id, "n": 1, "a": "x", "b": "long"}) for id in (1, 2)], lsn=0x10)])
+    kept = [
+        ("update", {"id": 1, "n": 2, "a": UNCHANGED, "b": UNCHANGED}),
+        ("update", {"id": 2, "a": "y", "b": UNCHANGED}),
+    ]
+    replica.deliver([changes(docs, kept, lsn=0x1010)])
+    assert replica.rows("select n, a, b from docs order by id") == [(2, "x", "long"), (None, "y", "long")]
+    with pytest.raises(SinkRefused, match="too long for type character varying"):
+        replica.deliver([changes(docs, [("update", {"id": 1, "a": "x" * 10, "b": UNCHANGED})], lsn=0x2010)])
+    replica.sink.close()
+
+
 def test_identity_and_generated_columns_of_the_target_are_respected(replica: Replica) -> None:
     replica.execute(
         "create table accounts (id int generated always as identity primary key, email text, note text, "

@@ -14,7 +14,7 @@ one part to a row of another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -83,7 +83,7 @@ class Applier:
     def _empty(self, target: Target) -> None:
         """TRUNCATE would also empty, or be refused because of, tables that refer to this one."""
         verb = sql.SQL("DELETE FROM {}") if is_referenced(self._connection, target) else sql.SQL("TRUNCATE {}")
-        self._connection.execute(verb.format(target.name))
+        self._connection.execute(verb.format(target.rows))
 
     def copy(self, into: sql.Identifier, columns: Sequence[sql.Identifier], lines: Lines) -> None:
         statement = sql.SQL("COPY {} ({}) FROM STDIN").format(into, sql.SQL(", ").join(columns))
@@ -98,16 +98,21 @@ class Applier:
     def query(self, statement: sql.Composed) -> tuple[object, ...] | None:
         return self._connection.execute(statement).fetchone()
 
-    def temporary(self, target: Target, kind: str, columns: Sequence[tuple[str, str]]) -> sql.Identifier:
-        """A table of this session with these columns: their names, and what they are in the target (or ``bool``)."""
-        key = (target.oid, kind, target.columns, tuple(columns))
+    def temporary(
+        self, target: Target, kind: str, columns: Sequence[tuple[str, str]], may_lack: Collection[str] = ()
+    ) -> sql.Identifier:
+        """A table of this session with these columns: their names, and what they are in the target (or ``bool``).
+
+        ``may_lack``: columns that may be NULL, which a domain may forbid.
+        """
+        key = (target.oid, kind, target.columns, tuple(columns), tuple(may_lack))
         known = self._temporary.get(key)
         if known is None:
             name = f"penstock_{len(self._temporary)}"
             values = sql.SQL(", ").join(
                 sql.SQL("false AS {}").format(sql.Identifier(alias))
                 if not of
-                else sql.SQL("{} AS {}").format(sql.Identifier(of), sql.Identifier(alias))
+                else sql.SQL("{} AS {}").format(target.staged(of, alias in may_lack), sql.Identifier(alias))
                 for alias, of in columns
             )
             self._connection.execute(
@@ -152,8 +157,10 @@ class TableChanges:
     def _all(self) -> list[tuple[str, str]]:
         return self._c(range(len(self._relation.columns)))
 
-    def _staged(self, kind: str, columns: list[tuple[str, str]], lines: Lines) -> sql.Identifier:
-        table = self.applier.temporary(self.target, kind, columns)
+    def _staged(
+        self, kind: str, columns: list[tuple[str, str]], lines: Lines, may_lack: Collection[str] = ()
+    ) -> sql.Identifier:
+        table = self.applier.temporary(self.target, kind, columns, may_lack)
         self.applier.copy(table, [sql.Identifier(alias) for alias, _ in columns], lines)
         return table
 
@@ -169,7 +176,7 @@ class TableChanges:
     def _fill_kept(self, lines: Lines) -> None:
         key, kept = self._relation.key_indexes, self.change.kept
         columns = [*self._all, *self._c(key, "k"), *((f"u{index}", "") for index in kept)]
-        partly = self._staged("partly", columns, lines)
+        partly = self._staged("partly", columns, lines, [f"c{index}" for index in kept])
         updates = self._stage_updates()
         if not self.where_known:
             self._refuse_missing(partly)
@@ -190,7 +197,7 @@ class TableChanges:
                 "INSERT INTO {updates} ({names}) SELECT DISTINCT ON ({own}) {values} FROM {partly} s JOIN {target} t "
                 "ON {looks} ORDER BY {own}, ({under_kept}) DESC"
             ).format(
-                updates=updates, names=names, own=own, values=values, partly=partly, target=self.target.name,
+                updates=updates, names=names, own=own, values=values, partly=partly, target=self.target.rows,
                 looks=looks, under_kept=self._same("k"),
             )
         )  # fmt: skip
@@ -201,7 +208,7 @@ class TableChanges:
         shown = sql.SQL(", ").join(sql.SQL("s.{}::text").format(sql.Identifier(f"k{index}")) for index in key)
         missing = self.applier.query(
             sql.SQL("SELECT {} FROM {} s WHERE NOT EXISTS (SELECT FROM {} t WHERE {}) LIMIT 1").format(
-                shown, partly, self.target.name, self._same("k")
+                shown, partly, self.target.rows, self._same("k")
             )
         )
         if missing:
@@ -224,7 +231,7 @@ class TableChanges:
 
     def _delete_gone(self, gone: sql.Identifier) -> None:
         self.applier.execute(
-            sql.SQL("DELETE FROM {} t USING {} s WHERE {}").format(self.target.name, gone, self._same())
+            sql.SQL("DELETE FROM {} t USING {} s WHERE {}").format(self.target.rows, gone, self._same())
         )
 
     def _may_go(self) -> sql.Composable:
@@ -241,7 +248,7 @@ class TableChanges:
         if changed.as_string():
             self.applier.execute(
                 sql.SQL("DELETE FROM {} t USING {} s WHERE {} AND ({}){}").format(
-                    self.target.name, updates, self._same(), changed, self._may_go()
+                    self.target.rows, updates, self._same(), changed, self._may_go()
                 )
             )
 
@@ -277,7 +284,7 @@ class TableChanges:
         found = 0
         if values.as_string():
             found = self.applier.execute(
-                sql.SQL("UPDATE {} t SET {} FROM {} s WHERE {}").format(self.target.name, values, updates, self._same())
+                sql.SQL("UPDATE {} t SET {} FROM {} s WHERE {}").format(self.target.rows, values, updates, self._same())
             )
         if found < self._count:
             self._insert_from(updates, writable, missing_only=True)
@@ -295,7 +302,7 @@ class TableChanges:
     def _insert_from(self, staged: sql.Identifier, writable: Sequence[int], missing_only: bool) -> None:
         names = sql.SQL(", ").join(sql.Identifier(self._relation.columns[index].name) for index in writable)
         values = sql.SQL(", ").join(sql.SQL("s.{}").format(sql.Identifier(f"c{index}")) for index in writable)
-        missing = sql.SQL(" WHERE NOT EXISTS (SELECT FROM {} t WHERE {})").format(self.target.name, self._same())
+        missing = sql.SQL(" WHERE NOT EXISTS (SELECT FROM {} t WHERE {})").format(self.target.rows, self._same())
         self.applier.execute(
             sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {} s{}").format(
                 self.target.name, names, values, staged, missing if missing_only else sql.SQL("")
@@ -319,7 +326,7 @@ class TableChanges:
                 DELETE FROM {target} t USING found f
                 WHERE t.ctid = f.place AND t.tableoid = f.part AND f.copy <= f.copies
                 """
-            ).format(target=self.target.name, staged=staged, removed=removed, there=there)
+            ).format(target=self.target.rows, staged=staged, removed=removed, there=there)
         )
         self.applier.execute(sql.SQL("DELETE FROM {}").format(removed))
 

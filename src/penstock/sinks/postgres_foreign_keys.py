@@ -214,7 +214,7 @@ class OrderedTableChanges(TableChanges):
             "WITH held AS (DELETE FROM {gone} s USING {target} t WHERE {same} AND ({referred_to}) RETURNING {names}) "
             "INSERT INTO {held} SELECT * FROM held"
         ).format(
-            gone=gone, target=self.target.name, same=self._same(), names=names, held=held,
+            gone=gone, target=self.target.rows, same=self._same(), names=names, held=held,
             referred_to=sql.SQL(" OR ").join(
                 key.refers_to("t", stays if key.child == self.target.oid else sql.SQL("")) for key in self.referring
             ),
@@ -237,24 +237,24 @@ class OrderedTableChanges(TableChanges):
 def merge(connection: Connection, into: Target, rows: Target, columns: Sequence[str], key: Sequence[str]) -> None:
     """Makes a table's rows equal to those of another one. Rows that both have stay: others may refer to them."""
     connection.execute("SET CONSTRAINTS ALL DEFERRED")
-    same = _each("t.{0} = s.{0}", " AND ", key)
+    same = into.same([(name, name) for name in key], "s")
     names = _each("{0}", ", ", columns)
     with _others_may_be_behind(connection, into):
         connection.execute(
-            sql.SQL("DELETE FROM {} t WHERE NOT EXISTS (SELECT FROM {} s WHERE {})").format(into.name, rows.name, same)
+            sql.SQL("DELETE FROM {} t WHERE NOT EXISTS (SELECT FROM {} s WHERE {})").format(into.rows, rows.name, same)
         )
         if others := [column for column in columns if column not in key]:
             connection.execute(
                 sql.SQL("UPDATE {} t SET {} FROM {} s WHERE {} AND ({})").format(
-                    into.name, _each("{0} = s.{0}", ", ", others), rows.name, same,
+                    into.rows, _each("{0} = s.{0}", ", ", others), rows.name, same,
                     _each("t.{0}::text IS DISTINCT FROM s.{0}::text", " OR ", others),
                 )
             )  # fmt: skip
         connection.execute(
             sql.SQL(
                 "INSERT INTO {into} ({names}) OVERRIDING SYSTEM VALUE SELECT {names} FROM {rows} s "
-                "WHERE NOT EXISTS (SELECT FROM {into} t WHERE {same})"
-            ).format(into=into.name, names=names, rows=rows.name, same=same)
+                "WHERE NOT EXISTS (SELECT FROM {there} t WHERE {same})"
+            ).format(into=into.name, there=into.rows, names=names, rows=rows.name, same=same)
         )
 
 

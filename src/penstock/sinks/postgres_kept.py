@@ -105,7 +105,7 @@ class KeptValues:
             if (column := target.column(name)) is not None
         )
         query = sql.SQL("SELECT {} FROM {} t, (SELECT {}) s WHERE {}").format(
-            values, target.name, looked_for, target.same(key, "s")
+            values, target.rows, looked_for, target.same(key, "s")
         )
         try:
             with self._applier.attempt():

@@ -128,7 +128,7 @@ class Tables:
         rights.require(rights.on_table(*source))
         if self._is_ours(connection, source):
             return
-        if connection.execute(sql.SQL("SELECT FROM {} LIMIT 1").format(there.name)).fetchone() is not None:
+        if connection.execute(sql.SQL("SELECT FROM {} LIMIT 1").format(there.rows)).fetchone() is not None:
             raise SinkRefused(
                 f"Sink {self._sink}: table {'.'.join(source)} of the target has rows that did not come from the source, and "
                 "the import of the source's would take their place.",
@@ -171,7 +171,7 @@ class Tables:
             merge(connection, before, shadow, columns, key)
         else:
             names = sql.SQL(", ").join(map(sql.Identifier, columns))
-            connection.execute(sql.SQL("DELETE FROM {}").format(before.name))
+            connection.execute(sql.SQL("DELETE FROM {}").format(before.rows))
             connection.execute(
                 sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {}").format(
                     before.name, names, names, shadow.name
@@ -226,7 +226,7 @@ class Tables:
         if former is not None and self._mode == "create" and row[1] and not _is_depended_on(connection, former):
             connection.execute(sql.SQL("DROP TABLE {}").format(former.name))
         elif former is not None:
-            connection.execute(sql.SQL("DELETE FROM {}").format(former.name))
+            connection.execute(sql.SQL("DELETE FROM {}").format(former.rows))
 
     def _rename(self, connection: Connection, before: tuple[str, str], now: tuple[str, str]) -> None:
         if find(connection, *before) is None:

@@ -13,7 +13,11 @@ from penstock.postgres.connection import Connection
 
 # Types of extensions have their own operator for equality, which an empty search_path does not find.
 _COLUMNS = """
-SELECT attname, format_type(atttypid, atttypmod), attnotnull, attgenerated <> '', coalesce(equal.schema, 'pg_catalog')
+SELECT attname, format_type(atttypid, atttypmod), attnotnull, attgenerated <> '', coalesce(equal.schema, 'pg_catalog'),
+    (WITH RECURSIVE base (oid, type) AS (
+        SELECT t.oid, t.typbasetype FROM pg_type t WHERE t.oid = a.atttypid AND t.typtype = 'd' UNION ALL
+        SELECT t.oid, t.typbasetype FROM base JOIN pg_type t ON t.oid = base.type AND t.typtype = 'd'
+    ) SELECT format_type(base.type, -1) FROM base WHERE base.type NOT IN (SELECT oid FROM base))
 FROM pg_attribute a LEFT JOIN LATERAL (
     WITH RECURSIVE below (oid) AS (
         SELECT a.atttypid UNION ALL
@@ -49,6 +53,7 @@ class TargetColumn:
     not_null: bool = False
     generated: bool = False
     equal_schema: str = "pg_catalog"  # where the type's operator = is
+    base: str | None = None  # of a domain: the type below all domains, which takes any value of it and NULL
 
 
 @dataclass(frozen=True)
@@ -58,10 +63,16 @@ class Target:
     oid: int
     columns: tuple[TargetColumn, ...]
     unique: tuple[tuple[str, ...], ...]  # the columns of each unique index, exclusion constraints among them
+    partitioned: bool = False
 
     @property
     def name(self) -> sql.Identifier:
         return sql.Identifier(self.schema, self.table)
+
+    @property
+    def rows(self) -> sql.Composed:
+        """Its own rows, to read, change and delete: those of tables that inherit from it are other tables' rows."""
+        return sql.SQL("{}" if self.partitioned else "ONLY {}").format(self.name)
 
     def column(self, name: str) -> TargetColumn | None:
         return next((column for column in self.columns if column.name == name), None)
@@ -71,6 +82,13 @@ class Target:
         return [
             index for index, column in enumerate(relation.columns) if not self._column(relation, column.name).generated
         ]
+
+    def staged(self, name: str, may_lack: bool) -> sql.Composed:
+        """The column as it is in a table beside this one, of its type; of a domain's base type where it may be NULL."""
+        column = self.column(name)
+        if may_lack and column is not None and column.base is not None:
+            return sql.SQL("{}::{}").format(sql.Identifier(name), sql.SQL(column.base))
+        return sql.SQL("{}").format(sql.Identifier(name))
 
     def same(self, columns: Sequence[tuple[str, str]], other: str, this: str = "t") -> sql.Composed:
         """That rows agree in these columns of the target: their names in table ``other``, and here."""
@@ -113,7 +131,7 @@ def find(connection: Connection, schema: str, table: str) -> Target | None:
         )
     columns = tuple(TargetColumn(*found) for found in connection.execute(_COLUMNS, [oid]))
     unique = tuple(tuple(names) for (names,) in connection.execute(_UNIQUE, [oid]))
-    return Target(schema, table, oid, columns, unique)
+    return Target(schema, table, oid, columns, unique, kind == "p")
 
 
 def is_referenced(connection: Connection, target: Target) -> bool:
