@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from penstock.lsn import LSN
 from penstock.sinks.contract import ImportPart
 from penstock.testing.change_batches import UNCHANGED, changes, relation
 from tests.sinks.test_postgres_sink import Replica
-from tests.target_roles import new_role, role_of
+from tests.target_roles import as_superuser, new_role, role_of
 
 CUSTOMERS = relation("public", "customers", id="integer", email="text", key=("id",))
 ORDERS = relation("public", "orders", id="integer", customer="integer", note="text", key=("id",))
@@ -243,10 +244,43 @@ def test_a_parent_that_is_copied_again_may_be_ahead_of_its_children(shop: Shop, 
         shop.execute("insert into orders (id, customer) values (12, 1)")
 
 
-def import_of(shop: Shop, table: Relation, rows: list[Any]) -> None:
+def import_of(shop: Replica, table: Relation, rows: list[Any]) -> None:
     batch = shop.batch()
     for phase in ("begin", "rows", "end"):
         part = ImportPart(1, table, phase, 1, upto=LSN(0x9000) if phase == "end" else None)
         of_part = type(batch)(-1, batch.start, batch.end, batch.staging, part)
         receipts = [shop.sink.write(of_part, iter([changes(table, rows)]))] if phase == "rows" else []
         shop.sink.commit(of_part, receipts)
+
+
+@pytest.mark.parametrize("at_work", [True, False])
+def test_a_foreign_key_of_a_copy_that_is_ahead_of_what_it_refers_to_becomes_valid_when_that_has_come(
+    database: str, target_database: str, tmp_path: Path, at_work: bool
+) -> None:
+    """The source has both rows; the parent's comes by the stream, the child's with an import."""
+    as_superuser(
+        database,
+        "create table customers (id int primary key, email text)",
+        "create table orders (id int primary key, customer int constraint of_whom references customers, note text)",
+    )
+    oids = [
+        oid for name in ("customers", "orders") for (oid,) in asked(database, f"select '{name}'::regclass::oid::int")
+    ]
+    customers = replace(CUSTOMERS, oid=oids[0])
+    orders = replace(ORDERS, oid=oids[1])
+    rights = 'grant create on database "{database}" to {role}', "grant all on schema public to {role}"
+    replica = Replica(new_role(target_database, *rights) if at_work else target_database, tmp_path)
+    replica.sink.source = database
+    replica.sink.prepare()
+    replica.deliver([changes(customers, [("insert", customer(1))], lsn=0x10)])
+    import_of(replica, orders, [("read", order(10, 1)), ("read", order(11, 2))])
+    is_valid = "select convalidated from pg_constraint where conname = 'of_whom'"
+    assert replica.rows(is_valid) == [(False,)]
+    replica.deliver([changes(customers, [("insert", customer(2))], lsn=0x1010)])
+    replica.sink.close()  # what the stream does not tell is settled now, or every ten seconds
+    assert replica.rows(is_valid) == [(True,)]
+
+
+def asked(url: str, query: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(url) as connection:
+        return connection.execute(query.encode()).fetchall()
