@@ -16,7 +16,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,8 @@ from penstock.state import PipelineState, SourceState
 from penstock.supervision import Role, Supervisor, repeated
 from penstock.table_status import TableStatus
 from penstock.tables import Tables
+from penstock.verify.report import TableReport
+from penstock.verify.verification import Progress, Verification, unwatched
 
 logger = logging.getLogger(__name__)
 
@@ -145,6 +147,15 @@ class Pipeline:
         finally:
             for sink in sinks:
                 sink.close()
+
+    def verify(
+        self, tables: Sequence[str] = (), sinks: Sequence[str] = (), most: int = 20, progress: Progress = unwatched
+    ) -> Iterator[TableReport]:
+        """Compares what the sinks hold of these tables, or of all, with the source. ``most``: of differing keys to name."""
+        self.state.require_owner(self.config.name)
+        with closing(connect(self._url, application_name="penstock verify")) as connection:
+            verification = Verification(connection, self.config, self.sinks(sinks), self.state, most, progress)
+            yield from verification.reports(tables, chosen=bool(sinks))
 
     def destroy(self) -> list[str]:
         """Removes what Penstock made on the source, and this pipeline's state. Sinks keep what they have."""

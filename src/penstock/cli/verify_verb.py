@@ -7,7 +7,7 @@ import logging
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -19,10 +19,8 @@ from penstock.cli.look_verbs import AsJson
 from penstock.cli.signals import stop_on_signals
 from penstock.cli.watching import LINE_SECONDS
 from penstock.pipeline import Pipeline
-from penstock.postgres.connection import connect
 from penstock.verify.report import TableReport
 from penstock.verify.verification import Progress as Hears
-from penstock.verify.verification import Verification
 
 logger = logging.getLogger(__name__)
 
@@ -61,13 +59,9 @@ def verify(
 
 
 def _verified(pipeline: Pipeline, tables: list[str], names: list[str], most: int, as_json: bool) -> list[TableReport]:
-    pipeline.state.require_owner(pipeline.config.name)
-    sinks = pipeline.sinks(names)
     found = []
-    url = pipeline.config.source.url.get_secret_value()
-    with closing(connect(url, application_name="penstock verify")) as connection, _watched() as hears:
-        verification = Verification(connection, pipeline.config, sinks, pipeline.state, most, hears)
-        for report in verification.reports(tables, chosen=bool(names)):
+    with _watched() as hears:
+        for report in pipeline.verify(tables, names, most, hears):
             found.append(report)
             if not as_json:
                 _show(report)

@@ -37,7 +37,7 @@ Progress = Callable[[str, str, int, int | None], None]
 """Sink, table, rows compared so far, and how many there are about; None if nobody knows."""
 
 
-def _unwatched(sink: str, table: str, rows: int, estimated: int | None) -> None:
+def unwatched(sink: str, table: str, rows: int, estimated: int | None) -> None:
     pass
 
 
@@ -50,7 +50,7 @@ class Verification:
     sinks: Sequence[Sink[Any]]
     state: PipelineState
     most: int = 20
-    progress: Progress = _unwatched
+    progress: Progress = unwatched
 
     def reports(self, tables: Sequence[str] = (), chosen: bool = False) -> Iterator[TableReport]:
         """Of each sink and table in turn. ``chosen``: these sinks were named, so each of them must be verifiable."""
