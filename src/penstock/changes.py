@@ -73,6 +73,10 @@ class Relation:
         positions = {column.name: index for index, column in enumerate(self.columns)}
         return tuple(positions[name] for name in self.key)
 
+    @cached_property
+    def columns_by_name(self) -> dict[str, Column]:
+        return {column.name: column for column in self.columns}
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -18,6 +18,7 @@ from penstock.errors import SourceRefused
 from penstock.imports.layout import Leaf, TableLayout, table_layout
 from penstock.imports.plan import Chunk, chunk_query, plan_chunks
 from penstock.postgres.connection import Connection, connect
+from tests.postgres.ticket_type import TICKET
 
 both_versions = pytest.mark.parametrize("database", [16, 18], indirect=True)
 
@@ -246,6 +247,9 @@ KEYS = {
     "inet": ["10.0.0.1/8", "::1"],
     '"char"': ["a", "\\"],
     "int4range": ["[1,2)", "empty"],
+    "public.pair": ["(1,a)", "(1,b)", "(0,z)"],
+    "public.ticket": ["-1", "7", "12"],
+    "public.ticket_domain": ["-1", "7", "12"],
 }
 
 
@@ -254,6 +258,7 @@ def test_keys_of_any_type_make_ranges_and_are_found_again(connection: Connection
     values = KEYS[type_name]
     connection.execute(
         "create type public.mood as enum ('sad', 'it''s ok'); create domain public.small as int check (value < 10);"
+        f"create type public.pair as (a int, b text); {TICKET} create domain public.ticket_domain as public.ticket;"
         f'create table public.t (n int not null, "The {{k}}ey 100%" {type_name}, primary key ("The {{k}}ey 100%", n));'
         "create publication pub for table public.t"
     )

@@ -17,6 +17,7 @@ from penstock.sinks.contract import Batch, ImportPart
 from penstock.sinks.postgres import PostgresSink
 from penstock.testing.change_batches import UNCHANGED, changes, relation
 from penstock.testing.embedded_postgres import EmbeddedPostgres
+from tests.postgres.ticket_type import TICKET
 
 ACCOUNTS = relation("public", "accounts", id="integer", email="text", note="text", key=("id",))
 
@@ -171,6 +172,24 @@ def test_unchanged_toast_of_a_domain_that_forbids_null_stays(database: str, tmp_
     assert replica.rows("select n, a, b from docs order by id") == [(2, "x", "long"), (None, "y", "long")]
     with pytest.raises(SinkRefused, match="too long for type character varying"):
         replica.deliver([changes(docs, [("update", {"id": 1, "a": "x" * 10, "b": UNCHANGED})], lsn=0x2010)])
+    replica.sink.close()
+
+
+def test_a_key_of_a_type_with_operators_of_its_own_is_found(database: str, tmp_path: Path) -> None:
+    replica = Replica(database, tmp_path, schema="existing")
+    replica.execute(
+        f"{TICKET} create domain seat as ticket; create table seats (row ticket, seat seat, v text, primary key (row, seat))"
+    )
+    seats = relation("public", "seats", row="integer", seat="integer", v="text", key=("row", "seat"))
+    first = [("insert", {"row": 1, "seat": seat, "v": "x"}) for seat in (1, 2, 3)]
+    replica.deliver([changes(seats, first, lsn=0x10)])
+    more = [("update", {"row": 1, "seat": 2, "v": "y"}), ("delete", None, {"row": 1, "seat": 3})]
+    replica.deliver([changes(seats, more, lsn=0x1010)])
+    replica.deliver(
+        [changes(seats, [("update", {"row": 2, "seat": 2, "v": UNCHANGED}, {"row": 1, "seat": 2})], lsn=0x2010)]
+    )
+    found = replica.rows("select row::text, seat::text, v from seats order by 1")
+    assert found == [("1", "1", "x"), ("2", "2", "y")]
     replica.sink.close()
 
 

@@ -17,6 +17,7 @@ from penstock.testing.embedded_postgres import EmbeddedPostgres
 from penstock.verify.comparison import TableComparison
 from penstock.verify.postgres_target import PostgresPair, PostgresTarget
 from penstock.verify.report import TableReport
+from tests.postgres.ticket_type import TICKET
 from tests.verify.duckdb_mirror import layout_of, said
 
 ITEMS = """
@@ -226,3 +227,17 @@ def test_what_goes_wrong_on_the_target_is_the_sinks_error_without_its_password(i
     items.target.execute("drop table public.items")
     with pytest.raises(SinkRefused, match=r'Sink "replica": Reading table public\.items failed'):
         pair.target_figures(64)
+
+
+def test_keys_of_a_type_with_operators_of_its_own_are_found(replica: Replica) -> None:
+    replica.both(
+        f"{TICKET} create table public.t (k public.ticket primary key, v text); insert into public.t values ('1', 'a')"
+    )
+    replica.target.execute("update public.t set v = 'b'; insert into public.t values ('2', 'a')")
+    assert said(replica.compare("t")) == ["k=1: differs in v", "k=2: only in the sink"]
+
+
+def test_rows_of_tables_that_inherit_from_one_of_the_target_are_not_its_own(replica: Replica) -> None:
+    replica.both("create table public.t (id int primary key); insert into public.t values (1)")
+    replica.target.execute("create table public.child () inherits (public.t); insert into public.child values (2)")
+    assert replica.compare("t").state == "equal"

@@ -175,23 +175,37 @@ def _page_conditions(chunk: Chunk) -> Iterator[sql.Composable]:
 
 def _compared(layout: TableLayout, operator: Literal[">", ">=", "<"], bound: Sequence[str]) -> sql.Composed:
     """Row-wise, as the index is ordered."""
-    names = sql.SQL(", ").join(sql.Identifier(name) for name in layout.key_order)
+    names = _names(layout, layout.key_order)
     return sql.SQL("({}) " + operator + " ({})").format(names, _values(layout, layout.key_order, bound))
 
 
 def _among(layout: TableLayout, keys: Sequence[Sequence[str]]) -> sql.Composed:
-    names = sql.SQL(", ").join(sql.Identifier(name) for name in layout.relation.key)
+    names = _names(layout, layout.relation.key)
     rows = sql.SQL(", ").join(sql.SQL("({})").format(_values(layout, layout.relation.key, key)) for key in keys)
     return sql.SQL("({}) in (values {})").format(names, rows)
 
 
+def _names(layout: TableLayout, names: Sequence[str]) -> sql.Composed:
+    columns = layout.relation.columns_by_name
+    return sql.SQL(", ").join(comparable(columns[name], sql.Identifier(name)) for name in names)
+
+
 def _values(layout: TableLayout, names: Sequence[str], texts: Sequence[str]) -> sql.Composed:
-    columns: dict[str, Column] = {column.name: column for column in layout.relation.columns}
-    casts = (
-        sql.SQL("{}::{}").format(sql.Literal(text), sql.SQL(columns[name].type_name))
-        for name, text in zip(names, texts, strict=True)
-    )
+    columns = layout.relation.columns_by_name
+    casts = (literal(columns[name], text) for name, text in zip(names, texts, strict=True))
     return sql.SQL(", ").join(casts)
+
+
+def literal(column: Column, text: str | None) -> sql.Composable:
+    """A value to compare with ``comparable`` ones."""
+    return comparable(column, sql.SQL("{}::{}").format(sql.Literal(text), sql.SQL(column.type_name)))
+
+
+def comparable(column: Column, value: sql.Composable) -> sql.Composable:
+    """A type that is not in pg_catalog may have operators of its own, which an empty search_path does not find. Arrays of it
+    have the same order, and are compared by what is always found; but no index serves that."""
+    foreign = column.base == "other" and "." in column.type_name
+    return sql.SQL("array[{}]").format(value) if foreign else value
 
 
 # For a table that was never analysed, as the planner guesses: 32 bytes for what has no fixed width, and 28 for the row.

@@ -12,6 +12,7 @@ from psycopg import sql
 from penstock.changes import Column, Relation
 from penstock.imports.csv_rows import csv_rows
 from penstock.imports.layout import TableLayout
+from penstock.imports.plan import comparable, literal
 from penstock.postgres.connection import Connection, translated_errors
 from penstock.postgres.copy_out import copy_out
 from penstock.postgres.replication_stream import PINNED_SETTINGS
@@ -39,7 +40,7 @@ def source_rows_query(layout: TableLayout, keys: Sequence[Key]) -> sql.Composed:
 
 def with_keys(relation: Relation, keys: Sequence[Key]) -> sql.Composed:
     """In a way that an index serves; but for keys with a NULL in them, which only a target without a primary key has."""
-    names = sql.SQL(", ").join(map(sql.Identifier, relation.key))
+    names = sql.SQL(", ").join(_key(relation))
     whole = [_literals(relation, key) for key in keys if None not in key]
     conditions = [_same(relation, key) for key in keys if None in key]
     if whole:
@@ -49,15 +50,17 @@ def with_keys(relation: Relation, keys: Sequence[Key]) -> sql.Composed:
 
 
 def _same(relation: Relation, key: Key) -> sql.Composed:
-    parts = zip(map(sql.Identifier, relation.key), _literals(relation, key), strict=True)
+    parts = zip(_key(relation), _literals(relation, key), strict=True)
     each = (sql.SQL("{} is not distinct from {}").format(name, value) for name, value in parts)
     return sql.SQL("({})").format(sql.SQL(" and ").join(each))
 
 
-def _literals(relation: Relation, key: Key) -> list[sql.Composed]:
-    types = {column.name: sql.SQL(column.type_name) for column in relation.columns}
-    named = zip(relation.key, key, strict=True)
-    return [sql.SQL("{}::{}").format(sql.Literal(text), types[name]) for name, text in named]
+def _key(relation: Relation) -> list[sql.Composable]:
+    return [comparable(relation.columns_by_name[name], sql.Identifier(name)) for name in relation.key]
+
+
+def _literals(relation: Relation, key: Key) -> list[sql.Composable]:
+    return [literal(relation.columns_by_name[name], text) for name, text in zip(relation.key, key, strict=True)]
 
 
 def copied(connection: Connection, query: sql.Composed, columns: Sequence[Column], doing: str) -> pa.Table:

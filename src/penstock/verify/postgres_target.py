@@ -59,20 +59,22 @@ class PostgresTarget:
         relation = layout.relation
         with self.session() as connection, translated_errors(f"Looking for {relation.qualified_name}"):
             rows = connection.execute(
-                "select a.attname::text from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+                "select a.attname::text, c.relkind = 'p' from pg_class c join pg_namespace n on n.oid = c.relnamespace "
                 "left join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped "
                 "where n.nspname = %s and c.relname = %s and c.relkind in ('r', 'p')",
                 [relation.schema, relation.table],
             ).fetchall()
         if not rows:
             return None
-        return PostgresPair(self, layout, {name for (name,) in rows}, self._source_url)
+        return PostgresPair(self, layout, {name for name, _ in rows}, rows[0][1], self._source_url)
 
 
 class PostgresPair:
     """A column that the target lacks counts as NULL there; what it has beyond the source's is not looked at."""
 
-    def __init__(self, target: PostgresTarget, layout: TableLayout, known: set[str], source_url: str) -> None:
+    def __init__(
+        self, target: PostgresTarget, layout: TableLayout, known: set[str], partitioned: bool, source_url: str
+    ) -> None:
         self._target, self._layout, self._source_url = target, layout, source_url
         relation = self._relation = layout.relation
         self.columns = tuple(column.name for column in relation.columns)
@@ -82,7 +84,9 @@ class PostgresPair:
             sql.Identifier(name) if name in known else sql.SQL("null::text as {}").format(sql.Identifier(name))
             for name in self.columns
         )
-        self._mirrored = sql.SQL("select {} from {}").format(listed, sql.Identifier(relation.schema, relation.table))
+        self._mirrored = sql.SQL("select {} from {}" if partitioned else "select {} from only {}").format(
+            listed, sql.Identifier(relation.schema, relation.table)
+        )
 
     def source_figures(self, chunk: Chunk, buckets: int) -> Figures:
         with self._source() as connection:
