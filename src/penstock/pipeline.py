@@ -298,11 +298,11 @@ class Pipeline:
         findings = check_source(self._url, self.config.name, self._chosen(), source.publications, copying)
         sinks, tables = self.sinks(), self._tables_chosen()
         for sink in sinks:
-            sink.tables = tables
+            sink.source_tables, sink.source_is_copied = tables, source.copies
         return [*findings, *(finding for sink in sinks for finding in self._check_sink(sink)), _check_java()]
 
     def _tables_chosen(self) -> list[tuple[str, str]]:
-        """None if the source cannot be asked."""
+        """By schema and name; none if the source cannot be asked."""
         if self.config.source.publications:
             return []
         try:
@@ -358,7 +358,7 @@ class Pipeline:
             sink_class(settings.type)(settings) for settings in known.values() if not names or settings.name in names
         ]
         for sink in sinks:
-            sink.source, sink.pipeline, sink.copies = self._url, self.config.name, self.config.source.copies
+            sink.source, sink.pipeline = self._url, self.config.name
         return sinks
 
 

@@ -150,7 +150,7 @@ def test_a_check_names_what_is_missing_for_the_sources_tables(closed: str, sink:
     as_superuser(closed, "create schema shop", "create table shop.orders (id int)", "create table shop.other (id int)")
     url = new_role(closed, MINIMUM[0])
     role, checked = role_of(url), sink(url)
-    checked.tables, checked.copies = [("shop", "orders"), ("new", "made"), ("public", "fresh")], copies
+    checked.source_tables, checked.source_is_copied = [("shop", "orders"), ("new", "made"), ("public", "fresh")], copies
     rights = "USAGE, CREATE" if copies else "USAGE"
     assert refusal(checked.check) == [
         f'GRANT {rights} ON SCHEMA "shop" TO "{role}"',
@@ -161,7 +161,7 @@ def test_a_check_names_what_is_missing_for_the_sources_tables(closed: str, sink:
 
 def test_a_check_of_existing_tables_names_one_that_is_not_there(closed: str, sink: NewSink) -> None:
     checked = sink(closed, schema="existing")
-    checked.tables = [("public", "absent")]
+    checked.source_tables = [("public", "absent")]
     with pytest.raises(SinkRefused, match=r"the target has no table public\.absent"):
         checked.check()
 

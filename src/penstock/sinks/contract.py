@@ -103,10 +103,8 @@ class Sink(Generic[S]):
     origin: str = ""  # the source's system identifier, known before ``prepare``: positions of another mean nothing
     subscription: str = ""  # the replication slot, likewise known before ``prepare``
     pipeline: str = ""  # its name, likewise; positions of another mean nothing either
-    tables: Sequence[
-        tuple[str, str]
-    ] = ()  # schema and name of the source's, known before ``check`` where it can be asked
-    copies: bool = False  # whether there will be imports
+    source_tables: Sequence[tuple[str, str]] = ()  # for ``check``: their names, where the source can be asked
+    source_is_copied: bool = False  # for ``check``: there will be imports
     source: str = ""  # the source's URL, for a sink that asks it more than the stream says; "" where there is none
 
     def __init__(self, settings: S) -> None:

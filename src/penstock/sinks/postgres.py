@@ -128,9 +128,9 @@ class PostgresSink(Sink[PostgresSettings]):
         with self._session.opened() as connection:
             self._refuse_unfit(connection)
             rights = Rights(connection, name)
-            rights.require(rights.for_tables(self.tables, mode, self.copies))
+            rights.require(rights.for_tables(self.source_tables, mode, self.source_is_copied))
             if mode == "existing":
-                Tables(name, mode, Shapes(name, "")).require(connection, self.tables)
+                Tables(name, mode, Shapes(name, "")).require(connection, self.source_tables)
             version = connection.info.server_version // 10000
         findings = [Finding(f"sink {name}", True, f"The target runs Postgres {version}.")]
         if not self._session.may_replicate:
