@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import psycopg
@@ -118,6 +119,7 @@ def test_a_parents_key_changes_and_its_children_follow_with_what_was_not_sent_ag
     assert shop.both() == ([(5, "b")], [(10, 5, "long")])
 
 
+@pytest.mark.parametrize("database", [16, 18], indirect=True)
 def test_parts_of_several_tasks_are_one_batch(shop: Shop) -> None:
     tables(shop)
     shop.deliver(
@@ -160,6 +162,73 @@ def test_rows_of_a_table_that_refers_to_itself_come_and_go_in_any_order(shop: Sh
     assert shop.rows("select id, boss from staff order by id") == [(3, 3)]
     shop.batch_of(staff=[gone(3)])
     assert shop.rows("select id from staff") == []
+
+
+class History:
+    """Transactions that keep all foreign keys, one change after the other, and what the tables hold then."""
+
+    def __init__(self, seed: str) -> None:
+        self._random, self._made = Random(seed), 0
+        self.customers: dict[int, str] = {}
+        self.orders: dict[int, int] = {}
+        self.staff: dict[int, int | None] = {}
+
+    def changes(self, count: int) -> dict[str, list[Any]]:
+        found: dict[str, list[Any]] = {"orders": [], "staff": [], "customers": []}
+        for _ in range(count):
+            kind = self._random.choice(list(found))
+            found[kind] += getattr(self, f"_change_{kind}")()
+        return {name: some for name, some in found.items() if some}
+
+    def _new(self) -> int:
+        self._made += 1
+        return self._made
+
+    def _change_customers(self) -> list[Any]:
+        free = [id for id in self.customers if id not in self.orders.values()]
+        kind = self._random.choice(["insert", "update", "delete"])
+        if kind == "delete" and free:
+            del self.customers[id := self._random.choice(free)]
+            return [gone(id)]
+        id = self._random.choice(list(self.customers)) if kind == "update" and self.customers else self._new()
+        verb = "update" if id in self.customers else "insert"
+        self.customers[id] = f"e{self._new()}"
+        return [(verb, customer(id, self.customers[id]))]
+
+    def _change_orders(self) -> list[Any]:
+        kind = self._random.choice(["insert", "update", "update", "delete"])
+        if kind == "delete" and self.orders:
+            del self.orders[id := self._random.choice(list(self.orders))]
+            return [gone(id)]
+        if not self.customers:
+            return []
+        id = self._random.choice(list(self.orders)) if kind == "update" and self.orders else self._new()
+        verb = "update" if id in self.orders else "insert"
+        self.orders[id] = self._random.choice(list(self.customers))
+        return [(verb, order(id, self.orders[id]))]
+
+    def _change_staff(self) -> list[Any]:
+        free = [id for id in self.staff if all(boss != id or other == id for other, boss in self.staff.items())]
+        kind = self._random.choice(["insert", "update", "delete"])
+        if kind == "delete" and free:
+            del self.staff[id := self._random.choice(free)]
+            return [gone(id)]
+        id = self._random.choice(list(self.staff)) if kind == "update" and self.staff else self._new()
+        verb = "update" if id in self.staff else "insert"
+        self.staff[id] = self._random.choice([None, id, *self.staff])
+        return [(verb, employee(id, self.staff[id]))]
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_whatever_keeps_the_foreign_keys_in_the_source_does_so_batch_by_batch(shop: Shop, action: str) -> None:
+    tables(shop, action)
+    shop.execute(f"create table staff (id int primary key, boss int references staff {action})")
+    history = History(action)
+    for count in [3, 40, 1, 15, 60, 5, 30, 100] * 3:
+        shop.batch_of(**history.changes(count))
+        assert dict(shop.rows("select id, email from customers")) == history.customers
+        assert dict(shop.rows("select id, customer from orders")) == history.orders
+        assert dict(shop.rows("select id, boss from staff")) == history.staff
 
 
 def circle(shop: Shop, deferrable: str) -> None:

@@ -170,6 +170,7 @@ def test_a_check_says_which_server_it_is_and_that_nothing_is_at_work(closed: str
     assert sink(closed).check() == [Finding("sink replica", True, "The target runs Postgres 18.")]
 
 
+@pytest.mark.parametrize("database", [16, 18], indirect=True)
 def test_a_check_warns_where_foreign_keys_are_at_work_and_the_remedy_helps(
     closed: str, sink: NewSink, caplog: pytest.LogCaptureFixture
 ) -> None:
