@@ -30,6 +30,8 @@ SOURCE = (
     "create table rooted_low partition of rooted for values from (0) to (100)",
     "create table rooted_high partition of rooted for values from (100) to (200)",
     "create table later (id int primary key, v text, twice int generated always as (id * 2) stored)",
+    "create type mood as enum ('sad', 'fine')", "create table moody (id int primary key, mood mood, moods mood[])",
+    "create table moody_later (id int primary key, mood mood)",
     "create table unpublished (id int primary key)",
     "insert into filtered select n, 'copied' from generate_series(1, 20) n",
     f"insert into filtered_full select n, n % 2 = 0, {_LONG.format(1)} from generate_series(1, 6) n",
@@ -38,7 +40,7 @@ SOURCE = (
     "insert into leafy values (1, 'copied'), (2, 'copied'), (150, 'copied'), (151, 'copied')",
     "insert into rooted values (1, 'copied'), (2, 'copied'), (150, 'copied')",
     "insert into later select n, 'copied' from generate_series(1, 1000) n",
-    "create publication most for table filtered where (id > 10), filtered_full where (keep), listed (id, a, b), leafy "
+    "create publication most for table filtered where (id > 10), filtered_full where (keep), listed (id, a, b), leafy, moody "
     "with (publish_via_partition_root = false)",
     "create publication rooted_only for table rooted with (publish_via_partition_root = true)",
     "create publication inserts_only for table only_inserts with (publish = 'insert')",
@@ -65,16 +67,22 @@ CHANGES = (
     "update leafy set id = 160 where id = 1; update leafy set v = 'changed' where id = 150",
     "truncate leafy_low", "insert into leafy values (3, 'after')",
     "update rooted set id = 160 where id = 1; update rooted set v = 'changed' where id = 150; delete from rooted where id = 2",
+    "insert into moody values (1, 'fine', '{sad}')", "alter type mood add value 'so-so' before 'fine'",
+    "alter type mood add value 'happy'", "insert into moody values (2, 'so-so', '{happy,so-so}')",
+    "alter type mood add value 'elated'", "insert into moody_later values (1, 'elated')",
     "insert into unpublished values (1)",
 )  # fmt: skip
 
 
+LATER = ("later", "moody_later")
 QUERIES = {
     "filtered": "select * from filtered where id > 10 order by id",
     "filtered_full": "select * from filtered_full where keep order by id",
     "listed": "select id, a, b from listed order by id",
     "leafy": "select tableoid::regclass::text, id, v from leafy order by id",
     "rooted": "select id, v from rooted order by id",
+    "moody": "select id, mood::text, moods::text from moody order by mood",
+    "moody_later": "select id, mood::text from moody_later",
     "later": "select id, v, twice from later order by id",
 }
 
@@ -108,12 +116,14 @@ def looks(
     found = Looks(source, target)
     with pipeline.running(spark):
         pipeline.await_streaming(timeout=90)
-        found.look(*(table for table in QUERIES if table != "later"))
-        execute(source, *CHANGES, "alter publication most add table later")
+        found.look(*(table for table in QUERIES if table not in LATER))
+        execute(source, *CHANGES, f"alter publication most add table {', '.join(LATER)}")
         pipeline.pipeline.reconcile()
         execute(source, "update later set v = 'changed' where id = 7")
         wait_until(
-            lambda: pipeline.states().get(("public.later", "replica")) == "streaming", timeout=90, what="the new table"
+            lambda: all(pipeline.states().get((f"public.{table}", "replica")) == "streaming" for table in LATER),
+            timeout=90,
+            what="the new tables",
         )
         execute(source, "delete from later where id = 8")
         pipeline.await_arrival(timeout=60)
@@ -125,9 +135,9 @@ def looks(
 
 @pytest.mark.parametrize("table", QUERIES)
 def test_a_table_is_as_its_publication_has_it_once_it_is_copied_and_after_changes(looks: Looks, table: str) -> None:
-    assert len(looks.steps[table]) == (1 if table == "later" else 2)
+    assert len(looks.steps[table]) == (1 if table in LATER else 2)
+    assert looks.steps[table][-1][0]
     for source, target in looks.steps[table]:
-        assert source
         assert target == source
 
 
@@ -153,3 +163,8 @@ def test_a_table_of_no_publication_is_not_in_the_target(looks: Looks) -> None:
 def test_partitions_by_themselves_follow_a_truncate_of_one_of_them(looks: Looks) -> None:
     found = rows(looks.target, "select id, v from leafy order by id")
     assert found == [(3, "after"), (150, "changed"), (151, "copied"), (160, "copied")]
+
+
+def test_labels_that_an_enum_got_meanwhile_are_in_the_targets_too_in_their_order(looks: Looks) -> None:
+    labels = "select enum_range(null::mood)::text"
+    assert rows(looks.target, labels) == rows(looks.source, labels) == [("{sad,so-so,fine,happy,elated}",)]

@@ -50,6 +50,7 @@ _AT_WORK = (
     "applied."
 )
 _SETTLING_SECONDS = 10.0
+_NOT_OF_THE_TYPE = "22P02"  # SQLSTATE: text that the type does not read, such as a label that an enum lacks
 _NET_BYTES = 256 << 20  # of one table's changes, reduced to one row per key at once
 
 
@@ -227,6 +228,9 @@ class PostgresSink(Sink[PostgresSettings]):
             looked = self._tables.forget()  # somebody may have altered a table, or added an index, since we looked
             if not looked and not isinstance(refused, RowRefused):
                 raise
+            if isinstance(refused, RowRefused) and refused.refusal.sqlstate == _NOT_OF_THE_TYPE:
+                with self._session.opened() as connection:
+                    self._tables.add_labels(connection, (change.relation.oid for change in staged))
             self._commit_batch(batch, staged, refused)
         if time.monotonic() >= self._next_settling:
             self._settle()

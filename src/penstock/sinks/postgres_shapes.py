@@ -28,7 +28,7 @@ from penstock.postgres.sequence_definition import SequenceDefinition, read_seque
 from penstock.postgres.table_ddl import Step
 from penstock.postgres.table_definition import TableDefinition, read_definitions
 from penstock.postgres.target_names import Place
-from penstock.postgres.type_definition import read_types
+from penstock.postgres.type_definition import EnumType, read_types
 from penstock.sinks.postgres_session import as_sink_error
 
 logger = logging.getLogger(__name__)
@@ -120,6 +120,20 @@ class Shapes:
             sequences = read_sequences(source, list(tables))
         for sequence in sequences:
             target.execute(sequence_ddl.set_sequence(sequence, places))
+
+    def add_labels(self, target: Connection, oids: Sequence[int]) -> None:
+        """The enums of these tables get the labels that the source's have by now. They can be used in the next transaction."""
+        if not self._source:
+            return
+        try:
+            with connect(self._source, application_name=f"penstock {self._sink}") as source:
+                types = read_types(source, oids)
+        except SourceError as error:
+            raise as_sink_error(error, self._sink) from error
+        for type_ in types:
+            if isinstance(type_, EnumType):
+                for statement in type_ddl.add_labels(type_):
+                    target.execute(statement)
 
     def _own(self, target: Connection, oids: Sequence[int], places: Places) -> None:
         with connect(self._source, application_name=f"penstock {self._sink}") as source:

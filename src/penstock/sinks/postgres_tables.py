@@ -83,6 +83,7 @@ class Tables:
         place = _beside(relation.schema, relation.table, job)
         self._require_room(connection, place.schema)
         self._shapes.create(connection, relation, place, False)
+        self.add_labels(connection, [relation.oid])
         return _found(connection, place.schema, place.name)
 
     def index(self, connection: Connection, relation: Relation, job: int, *, at_last: bool) -> bool:
@@ -156,6 +157,11 @@ class Tables:
             "SELECT oid, source_schema, source_table FROM penstock.tables WHERE sink = %s", [self._sink]
         )
         return {oid: (schema, table) for oid, schema, table in found}
+
+    def add_labels(self, connection: Connection, oids: Iterable[int]) -> None:
+        """The stream does not tell of a label that an enum got."""
+        if self._mode == "create":
+            self._shapes.add_labels(connection, sorted(set(oids)))
 
     def settle(self, connection: Connection) -> None:
         """What the stream does not tell: values of sequences, and foreign keys that hold by now."""
