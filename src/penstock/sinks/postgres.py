@@ -286,7 +286,7 @@ class PostgresSink(Sink[PostgresSettings]):
             raise SinkRefused(
                 f"{refused.message} It came with the import of {part.relation.qualified_name}, and rows of an import do not "
                 "become dead letters.",
-                refused.advice or "Mend the row in the source or the table in the target; the import is tried again.",
+                refused.advice or "Mend the row in the source or the table in the target; then start again.",
             ) from refused
 
     def dead_letters(self) -> PostgresDeadLetters:
