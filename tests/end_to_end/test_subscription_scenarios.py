@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -168,3 +169,17 @@ def test_an_identity_that_is_always_generated_takes_the_sources_values(replicas:
 def test_a_prepared_transaction_arrives_when_it_is_committed_and_not_when_it_is_rolled_back(replicas: Replicas) -> None:
     for where in ("made", "own"):
         assert [of_round(replicas, number, where)["prepared"] for number in (1, 2)] == [[("1",)], [("1",), ("3",)]]
+
+
+def test_a_source_in_another_encoding_arrives_in_the_targets(
+    spark: SparkSession, postgres18: EmbeddedPostgres, target_database: str, tmp_path: Path
+) -> None:
+    postgres18.execute("create database latin_source template template0 encoding latin1 lc_collate 'C' lc_ctype 'C'")
+    source = postgres18.url_of("latin_source")
+    pipeline = Streamed(spark, source, tmp_path, {"replica": {"url": target_database}})
+    execute(source, "set client_encoding = utf8", 'create table "größe" (id int primary key, "maß" text)')
+    pipeline.init()
+    execute(source, "set client_encoding = utf8", "insert into \"größe\" values (1, 'Grüße'), (2, 'ÿ')")
+    pipeline.sync()
+    assert rows(target_database, 'select id, "maß" from "größe" order by id') == [(1, "Grüße"), (2, "ÿ")]
+    postgres18.drop_database("latin_source")
