@@ -29,7 +29,7 @@ from penstock.errors import ConfigError, PenstockError, SinkUnavailable, SourceR
 from penstock.imports.copying import CopierTask
 from penstock.imports.manager import chosen_tables
 from penstock.lsn import LSN
-from penstock.postgres import catalog, migrations, subscription
+from penstock.postgres import catalog, migrations, schema_log, subscription
 from penstock.postgres.connection import Connection, connect
 from penstock.postgres.preflight import Finding, check_source
 from penstock.postgres.publication import Reconciliation
@@ -49,6 +49,9 @@ from penstock.verify.verification import Progress, Verification, unwatched
 logger = logging.getLogger(__name__)
 
 RECONCILE_SECONDS = 10.0
+_WITHOUT_TRIGGERS = (
+    "renames, defaults and keys are not followed. `penstock check` says what else is lost, and the remedy."
+)
 
 
 class Pipeline:
@@ -66,8 +69,12 @@ class Pipeline:
     def _url(self) -> str:
         return self.config.source.url.get_secret_value()
 
-    def init(self) -> Subscription:
-        """Makes the publication and the slot, or leaves them as they are if they exist."""
+    def init(self, triggers: bool | None = None) -> Subscription:
+        """Makes the publication and the slot, or leaves them as they are if they exist.
+
+        ``triggers``: whether event triggers shall log schema changes, if the role may create them. By default they come with
+        a new subscription, so that a later ``run`` does not overrule who wanted none.
+        """
         self.state.claim(self.config.name)
         source = self.config.source
         with connect(self._url) as connection:
@@ -76,11 +83,33 @@ class Pipeline:
             if source.copies:
                 self._require_primary(connection)
                 migrations.migrate(connection)
+                migrations.register(connection, self.config.name)
+            if triggers is None:
+                triggers = subscription.find(connection, self.config.name, source.publications) is None
+            if triggers and source.mode != "copy":
+                self._log_schema_changes(connection)  # before the slot: it then knows of all that the slot will tell
             wanted = chosen_tables(connection, self.config)
             made = subscription.create(connection, self.config.name, wanted, source.publications)
             if recorded is None:  # from now on, this state is of this server
                 self.state.save(SourceState(self.config.name, identifier, made.slot, secrets.token_hex(4)))
         return made
+
+    def _log_schema_changes(self, connection: Connection) -> None:
+        """Where the role may. Without it less is known of schema changes, and everything else goes on."""
+        if schema_log.installed(connection):
+            migrations.register(connection, self.config.name)
+            return
+        if not schema_log.may_install(connection):
+            logger.warning("The role may not create event triggers: %s", _WITHOUT_TRIGGERS)
+            return
+        try:
+            migrations.migrate(connection)
+            schema_log.install(connection)
+            migrations.register(connection, self.config.name)
+        except SourceRefused as error:
+            logger.warning("There are no event triggers: %s %s", error, _WITHOUT_TRIGGERS)
+            return
+        logger.info("Created event triggers that log schema changes.")
 
     @staticmethod
     def _require_primary(connection: Connection) -> None:
@@ -163,7 +192,8 @@ class Pipeline:
         source = self.config.source
         with connect(self._url) as connection:
             removed = subscription.destroy(connection, self.config.name, source.publications)
-            removed += migrations.remove(connection, self.config.name)
+            if not catalog.server_identity(connection).in_recovery:
+                removed += migrations.remove(connection, self.config.name)
         return removed + self.state.remove()
 
     def capture(self, stop: threading.Event) -> None:

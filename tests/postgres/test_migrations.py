@@ -35,10 +35,10 @@ def advice_of(error: SourceRefused) -> str:
 @both_versions
 def test_the_schema_is_made_once(connection: Connection) -> None:
     assert not migrations.installed(connection)
-    assert migrations.migrate(connection) == [1]
+    assert migrations.migrate(connection) == [1, 2]
     assert migrations.installed(connection)
     assert migrations.migrate(connection) == []
-    assert connection.execute("select array_agg(version) from penstock.migrations").fetchone() == ([1],)
+    assert connection.execute("select array_agg(version) from penstock.migrations").fetchone() == ([1, 2],)
 
 
 def test_two_that_make_it_at_once_make_it_once(database: str) -> None:
@@ -47,7 +47,7 @@ def test_two_that_make_it_at_once_make_it_once(database: str) -> None:
         made = list(pool.map(migrations.migrate, sessions))
     for session in sessions:
         session.close()
-    assert sorted(made) == [[], [], [], [1]]
+    assert sorted(made) == [[], [], [], [1, 2]]
 
 
 def test_a_migration_that_fails_leaves_nothing_behind(connection: Connection) -> None:
@@ -66,7 +66,7 @@ def test_a_role_that_may_not_create_the_schema_is_told_the_grant_that_it_needs(
         with pytest.raises(SourceRefused, match="permission denied for database") as refused:
             migrations.migrate(session)
         connection.execute(advice_of(refused.value))
-        assert migrations.migrate(session) == [1]
+        assert migrations.migrate(session) == [1, 2]
         assert migrations.remove(session, "shop") == ["schema penstock"]
 
 
@@ -87,13 +87,13 @@ def test_a_role_that_did_not_make_the_schema_is_told_the_grant_that_it_needs(
             assert migrations.installed(session)
             job(session, "shop")
     finally:
-        connection.execute("drop owned by penstock_maker; drop role penstock_maker")
+        connection.execute("drop owned by penstock_maker cascade; drop role penstock_maker")
 
 
 def test_a_schema_made_for_the_role_is_used(connection: Connection, database: str, guest: str) -> None:
     connection.execute(f'create schema penstock authorization "{guest}"')
     with connect(make_conninfo(database, user=guest)) as session:
-        assert migrations.migrate(session) == [1]
+        assert migrations.migrate(session) == [1, 2]
 
 
 def test_a_server_that_takes_no_writes_is_said_to_be_one(connection: Connection) -> None:
@@ -124,7 +124,7 @@ def test_the_last_pipeline_takes_the_schema_with_it(connection: Connection) -> N
     assert migrations.remove(connection, "other") == ["import jobs of other", "schema penstock"]
     assert not has_schema(connection)
     assert migrations.remove(connection, "other") == []
-    assert migrations.migrate(connection) == [1]
+    assert migrations.migrate(connection) == [1, 2]
 
 
 def test_a_choice_of_another_pipeline_keeps_the_tables(connection: Connection) -> None:
@@ -145,7 +145,7 @@ def test_what_somebody_else_has_in_the_schema_stays(connection: Connection) -> N
 def test_databases_of_one_server_have_a_schema_each(connection: Connection, postgres18: EmbeddedPostgres) -> None:
     migrations.migrate(connection)
     with connect(postgres18.create_database("second")) as second:
-        assert migrations.migrate(second) == [1]
+        assert migrations.migrate(second) == [1, 2]
         assert migrations.remove(second, "shop") == ["schema penstock"]
     postgres18.drop_database("second")
     assert migrations.installed(connection)

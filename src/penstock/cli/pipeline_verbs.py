@@ -16,10 +16,19 @@ from penstock.pipeline import Pipeline
 logger = logging.getLogger(__name__)
 
 
-def init(context: typer.Context, file: ConfigFile) -> None:
-    """Create what Penstock needs on the source: publication, slot, its own schema. Doing it again changes nothing."""
+def init(
+    context: typer.Context,
+    file: ConfigFile,
+    no_triggers: Annotated[
+        bool, typer.Option("--no-triggers", help="Do without the event triggers that log schema changes.")
+    ] = False,
+) -> None:
+    """Create what Penstock needs on the source: publication, slot, event triggers, its own schema. Doing it again changes
+    nothing."""
     with stop_on_signals():
-        made = invocation(context).pipeline(file).init()
+        made = invocation(context).pipeline(file).init(triggers=not no_triggers)
+    if no_triggers:
+        logger.info("No event triggers were created: renames, defaults and keys of tables are not followed.")
     if made.consistent_point is None:
         logger.info('The subscription "%s" exists already, with slot "%s". Nothing to do.', made.name, made.slot)
     else:

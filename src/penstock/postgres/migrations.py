@@ -17,6 +17,7 @@ import psycopg
 from psycopg import sql
 
 from penstock.errors import SourceRefused
+from penstock.postgres import schema_log
 from penstock.postgres.connection import Connection, translated_errors
 from penstock.postgres.locks import gently
 from penstock.postgres.publication import create_grant
@@ -26,6 +27,10 @@ _FILE = re.compile(r"(\d{4})_\w+\.sql")
 _LOCK = int.from_bytes(hashlib.sha256(b"penstock migrations").digest()[:8], "big", signed=True)
 # What belongs to pipelines, by the words for it.
 _KEPT = {"import jobs": "import_jobs", "table choices": "table_choices"}
+_OTHERS = (
+    "select exists (select from penstock.import_jobs) or exists (select from penstock.table_choices) "
+    "or exists (select from penstock.pipelines)"
+)
 
 
 def migrate(connection: Connection) -> list[int]:
@@ -48,6 +53,12 @@ def installed(connection: Connection) -> bool:
             "Use the same version of Penstock for all pipelines of this database.",
         )
     return done >= _migrations().keys()
+
+
+def register(connection: Connection, pipeline: str) -> None:
+    """Notes that the pipeline uses the schema, which stays as long as any does."""
+    with _advising(connection), translated_errors(f"Registering the pipeline {pipeline}"):
+        connection.execute("insert into penstock.pipelines (name) values (%s) on conflict do nothing", [pipeline])
 
 
 def remove(connection: Connection, pipeline: str) -> list[str]:
@@ -121,18 +132,21 @@ def _migrate(connection: Connection) -> list[int]:
 def _remove(connection: Connection, pipeline: str) -> list[str]:
     connection.execute("select pg_advisory_xact_lock(%s)", [_LOCK])
     # Nobody may add a row between the look for rows and the drop.
-    connection.execute("lock table penstock.import_jobs, penstock.table_choices in access exclusive mode")
+    connection.execute(
+        "lock table penstock.import_jobs, penstock.table_choices, penstock.pipelines in access exclusive mode"
+    )
     removed = []
     for words, table in _KEPT.items():
         name = sql.Identifier(OWN_SCHEMA, table)
         if connection.execute(sql.SQL("delete from {} where pipeline = %s").format(name), [pipeline]).rowcount:
             removed.append(f"{words} of {pipeline}")
-    others = "select exists (select from penstock.import_jobs) or exists (select from penstock.table_choices)"
-    if connection.execute(others).fetchone() == (True,):
+    connection.execute("delete from penstock.pipelines where name = %s", [pipeline])
+    if connection.execute(_OTHERS).fetchone() == (True,):
         return removed
+    removed += schema_log.remove(connection)
     connection.execute(
-        "drop table penstock.import_chunks, penstock.import_jobs, penstock.table_choices, penstock.migrations;"
-        "drop sequence penstock.import_claims"
+        "drop table penstock.import_chunks, penstock.import_jobs, penstock.table_choices, penstock.pipelines, "
+        "penstock.migrations; drop sequence penstock.import_claims"
     )
     return [*removed, _drop_schema(connection)]
 

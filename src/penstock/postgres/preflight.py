@@ -1,7 +1,7 @@
 """Everything about the source that could fail, looked at before it does. Nothing is changed.
 
 ``penstock check`` shows the findings. What concerns tables is in ``preflight_tables.py``, what imports need besides in
-``preflight_imports.py``.
+``preflight_imports.py``, how schema changes are noticed in ``preflight_schema_log.py``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from penstock.postgres import subscription
 from penstock.postgres.catalog import ServerIdentity, server_identity
 from penstock.postgres.connection import Connection, connect, redacted, translated_errors
 from penstock.postgres.preflight_imports import check_imports
+from penstock.postgres.preflight_schema_log import check_schema_log
 from penstock.postgres.preflight_tables import Finding, check_tables
 from penstock.postgres.publication import create_grant
 from penstock.postgres.slot import WAL_LEVEL_REMEDY, SlotState, replication_grant
@@ -81,6 +82,7 @@ def _check_connected(
             findings.extend(check(source))
         for check in (_retention, _encoding, _slot):
             findings.extend(check(source))
+        findings.append(check_schema_log(connection, is_new=found is None))
     if copying is not None:
         findings.extend(check_imports(connection, copying, identity.in_recovery))
     findings.extend(check_tables(connection, selection, publications, copies=copying is not None))

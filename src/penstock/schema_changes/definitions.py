@@ -1,0 +1,257 @@
+"""Tables and enum types as a row of the schema log has them: pure values, parsed from its JSON.
+
+Whatever survives a rename carries an ``id``: a column's is its number in the table, a constraint's, an index's and an enum
+label's its oid. Texts are Postgres's own, with every name qualified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+Json: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class TableName:
+    """Which table, and what it is called at the moment."""
+
+    oid: int
+    schema: str
+    table: str
+
+    @classmethod
+    def from_json(cls, value: Json) -> TableName:
+        return cls(value["oid"], value["schema"], value["table"])
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.table}"
+
+
+@dataclass(frozen=True)
+class SequenceDefinition:
+    """Of an identity column."""
+
+    schema: str
+    name: str
+    type: str
+    start: int
+    increment: int
+    min: int
+    max: int
+    cache: int
+    cycle: bool
+
+    @classmethod
+    def from_json(cls, value: Json) -> SequenceDefinition:
+        return cls(**{name: value[name] for name in cls.__dataclass_fields__})
+
+
+@dataclass(frozen=True)
+class ColumnDefinition:
+    """``default`` is the expression of a generated column, too. ``identity`` is a(lways) or d (by default), ``generated``
+    s(tored) or v(irtual)."""
+
+    id: int
+    name: str
+    type: str
+    type_oid: int
+    modifier: int
+    not_null: bool
+    default: str | None = None
+    identity: str | None = None
+    generated: str | None = None
+    collation: str | None = None  # where it is not the type's
+    comment: str | None = None
+    sequence: SequenceDefinition | None = None
+
+    @classmethod
+    def from_json(cls, value: Json) -> ColumnDefinition:
+        plain = {name: value[name] for name in cls.__dataclass_fields__ if name != "sequence"}
+        sequence = value.get("sequence")
+        return cls(**plain, sequence=SequenceDefinition.from_json(sequence) if sequence else None)
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """``kind``: p(rimary key), u(nique), x (exclusion), c(heck), or n(ot null), which is listed only as long as it is not
+    valid."""
+
+    id: int
+    name: str
+    kind: str
+    columns: tuple[str, ...]
+    definition: str
+    deferrable: bool = False
+    deferred: bool = False
+    validated: bool = True
+    enforced: bool = True
+    no_inherit: bool = False
+    options: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, value: Json) -> Constraint:
+        return cls(**_with_tuples(cls, value))
+
+    @property
+    def flags(self) -> tuple[Any, ...]:
+        """What can be altered. Anything else that reads otherwise does so because something was renamed."""
+        return (self.deferrable, self.deferred, self.validated, self.enforced, self.no_inherit, self.options)
+
+
+@dataclass(frozen=True)
+class ForeignKey:
+    id: int
+    name: str
+    columns: tuple[str, ...]
+    referenced: TableName
+    referenced_columns: tuple[str, ...]
+    definition: str
+    deferrable: bool = False
+    deferred: bool = False
+    validated: bool = True
+    enforced: bool = True
+
+    @classmethod
+    def from_json(cls, value: Json) -> ForeignKey:
+        return cls(**{**_with_tuples(cls, value), "referenced": TableName.from_json(value["referenced"])})
+
+    @property
+    def flags(self) -> tuple[Any, ...]:
+        return (self.deferrable, self.deferred, self.validated, self.enforced)
+
+
+@dataclass(frozen=True)
+class IndexDefinition:
+    """One that is no constraint's."""
+
+    id: int
+    name: str
+    definition: str
+    unique: bool = False
+    options: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, value: Json) -> IndexDefinition:
+        return cls(**_with_tuples(cls, value))
+
+    @property
+    def flags(self) -> tuple[Any, ...]:
+        return (self.unique, self.options)
+
+
+@dataclass(frozen=True)
+class ReplicaIdentity:
+    """``kind`` is d(efault), n(othing), f(ull) or i(ndex)."""
+
+    kind: str
+    index: str | None = None
+
+
+@dataclass(frozen=True)
+class PartitionOf:
+    oid: int
+    schema: str
+    table: str
+    bound: str
+
+    @classmethod
+    def from_json(cls, value: Json) -> PartitionOf:
+        return cls(value["oid"], value["schema"], value["table"], value["bound"])
+
+
+@dataclass(frozen=True)
+class Settings:
+    options: tuple[str, ...] = ()  # fillfactor=70
+    access_method: str | None = None
+    partition_key: str | None = None  # RANGE (day)
+    inherits: tuple[TableName, ...] = ()
+
+    @classmethod
+    def from_json(cls, value: Json) -> Settings:
+        inherits = tuple(TableName.from_json(parent) for parent in value["inherits"])
+        return cls(tuple(value["options"]), value["access_method"], value["partition_key"], inherits)
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A table. ``kind`` is r(elation) or p(artitioned), ``persistence`` p(ermanent) or u(nlogged).
+
+    Columns are in the order of their ids, all other parts in that of their names.
+    """
+
+    oid: int
+    schema: str
+    table: str
+    kind: str
+    persistence: str
+    columns: tuple[ColumnDefinition, ...]
+    primary_key: Constraint | None = None
+    uniques: tuple[Constraint, ...] = ()  # exclusion constraints, too
+    checks: tuple[Constraint, ...] = ()
+    foreign_keys: tuple[ForeignKey, ...] = ()
+    indexes: tuple[IndexDefinition, ...] = ()
+    replica_identity: ReplicaIdentity = ReplicaIdentity("d")
+    partition_of: PartitionOf | None = None
+    settings: Settings = Settings()
+    comment: str | None = None
+
+    @classmethod
+    def from_json(cls, value: Json) -> Definition:
+        key, parent, identity = value["primary_key"], value["partition_of"], value["replica_identity"]
+        return cls(
+            value["oid"],
+            value["schema"],
+            value["table"],
+            value["kind"],
+            value["persistence"],
+            columns=tuple(ColumnDefinition.from_json(column) for column in value["columns"]),
+            primary_key=Constraint.from_json(key) if key else None,
+            uniques=tuple(Constraint.from_json(part) for part in value["uniques"]),
+            checks=tuple(Constraint.from_json(part) for part in value["checks"]),
+            foreign_keys=tuple(ForeignKey.from_json(part) for part in value["foreign_keys"]),
+            indexes=tuple(IndexDefinition.from_json(part) for part in value["indexes"]),
+            replica_identity=ReplicaIdentity(identity["kind"], identity["index"]),
+            partition_of=PartitionOf.from_json(parent) if parent else None,
+            settings=Settings.from_json(value["settings"]),
+            comment=value["comment"],
+        )
+
+    @property
+    def name(self) -> TableName:
+        return TableName(self.oid, self.schema, self.table)
+
+    def column(self, number: int) -> ColumnDefinition:
+        """The one with this id."""
+        return next(column for column in self.columns if column.id == number)
+
+
+@dataclass(frozen=True)
+class EnumLabel:
+    id: int
+    label: str
+
+
+@dataclass(frozen=True)
+class EnumDefinition:
+    oid: int
+    schema: str
+    name: str
+    labels: tuple[EnumLabel, ...]
+    comment: str | None = None
+
+    @classmethod
+    def from_json(cls, value: Json) -> EnumDefinition:
+        labels = tuple(EnumLabel(label["id"], label["label"]) for label in value["labels"])
+        return cls(value["oid"], value["schema"], value["name"], labels, value["comment"])
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+
+def _with_tuples(cls: Any, value: Json) -> dict[str, Any]:
+    """The fields of the class, lists made tuples."""
+    found = {name: value[name] for name in cls.__dataclass_fields__}
+    return {name: tuple(item) if isinstance(item, Sequence) and not isinstance(item, str) else item
+            for name, item in found.items()}  # fmt: skip

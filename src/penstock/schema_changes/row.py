@@ -1,0 +1,116 @@
+"""A row of ``penstock.schema_log``, and what it says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from penstock.lsn import LSN
+from penstock.schema_changes import kinds
+from penstock.schema_changes.definitions import Definition, EnumDefinition
+from penstock.schema_changes.differences import Step, table_differences, type_differences
+from penstock.schema_changes.kinds import SchemaChange
+
+
+@dataclass(frozen=True)
+class LoggedTable:
+    """``rewrite``: why every row was written anew, if they were."""
+
+    oid: int
+    before: Definition | None
+    after: Definition | None
+    rewrite: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LoggedType:
+    oid: int
+    before: EnumDefinition | None
+    after: EnumDefinition | None
+
+
+@dataclass(frozen=True)
+class SchemaLogRow:
+    """One command. ``lsn`` is where it was run, ``statement`` all that the client sent with it in one go."""
+
+    id: int
+    at: datetime | str
+    lsn: LSN
+    xid: int
+    role: str
+    tag: str
+    statement: str | None = None
+    search_path: str | None = None
+    objects: tuple[dict[str, Any], ...] = ()
+    tables: tuple[LoggedTable, ...] = ()
+    types: tuple[LoggedType, ...] = ()
+    error: str | None = None
+
+    @classmethod
+    def parse(cls, row: Mapping[str, Any]) -> SchemaLogRow:
+        """From values by column name, as psycopg gives them or as text, the way a stream has them."""
+        return cls(
+            int(row["id"]),
+            row["at"],
+            LSN.parse(str(row["lsn"])),
+            int(row["xid"]),
+            row["role"],
+            row["tag"],
+            row["statement"],
+            row["search_path"],
+            tuple(_json(row["objects"])),
+            tuple(_table(entry) for entry in _json(row["tables"])),
+            tuple(_type(entry) for entry in _json(row["types"])),
+            row["error"],
+        )
+
+
+def changes(row: SchemaLogRow | Mapping[str, Any]) -> tuple[SchemaChange, ...]:
+    """What the command changed, in an order in which it can be applied."""
+    row = row if isinstance(row, SchemaLogRow) else SchemaLogRow.parse(row)
+    found: list[tuple[tuple[int, int], SchemaChange]] = []
+    depths = _depths(row.tables)
+    for kind in row.types:
+        found += [((step, 0), change) for step, change in type_differences(kind.before, kind.after)]
+    for table in row.tables:
+        depth = depths[table.oid]
+        for step, change in table_differences(table.before, table.after):
+            found.append(((step, -depth if step == Step.DROP_TABLES else depth), change))
+        if table.rewrite and table.after is not None:
+            found.append(((Step.SETTINGS, depth), kinds.RewriteTable(table.after.name, table.rewrite)))
+    ordered = tuple(change for _, change in sorted(found, key=lambda item: item[0]))
+    if ordered and row.error is None:
+        return ordered
+    return (*ordered, kinds.OtherCommand(row.tag, row.statement, row.objects, row.error))
+
+
+def _depths(tables: tuple[LoggedTable, ...]) -> dict[int, int]:
+    """How far below the top of its family a table is, as far as the row tells: parents are made before partitions."""
+    parents: dict[int, set[int]] = {}
+    for table in tables:
+        definition = table.after or table.before
+        if definition is not None:
+            above = {parent.oid for parent in definition.settings.inherits}
+            parents[table.oid] = above | ({definition.partition_of.oid} if definition.partition_of else set())
+
+    def depth(oid: int) -> int:
+        return max((1 + depth(parent) for parent in parents.get(oid, ()) if parent in parents), default=0)
+
+    return {table.oid: depth(table.oid) for table in tables}
+
+
+def _json(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str | bytes) else value or []
+
+
+def _table(entry: Mapping[str, Any]) -> LoggedTable:
+    before, after = (Definition.from_json(entry[when]) if entry[when] else None for when in ("before", "after"))
+    return LoggedTable(entry["oid"], before, after, tuple(entry.get("rewrite") or ()))
+
+
+def _type(entry: Mapping[str, Any]) -> LoggedType:
+    before, after = (EnumDefinition.from_json(entry[when]) if entry[when] else None for when in ("before", "after"))
+    return LoggedType(entry["oid"], before, after)
