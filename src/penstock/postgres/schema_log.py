@@ -129,7 +129,7 @@ def _drop_triggers(connection: Connection) -> None:
             connection.execute(f"set local client_min_messages = error; {_REMOVAL}".encode())
     except psycopg.errors.InsufficientPrivilege as error:
         message = f"Removing the event triggers of Penstock failed: {error.diag.message_primary}."
-        raise SourceRefused(message, f"As an administrator run: {_REMOVAL}") from error
+        raise SourceRefused(message, f"As an administrator run: {_REMOVAL}") from None
 
 
 _FUNCTIONS = (

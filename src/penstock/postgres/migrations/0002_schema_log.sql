@@ -367,6 +367,7 @@ as $$
     select type !~ '^(publication|subscription)' and coalesce(schema, '') !~ '^(penstock$|pg_temp|pg_toast_temp)'
         and not (type = 'schema' and identity ~ '^(penstock$|pg_temp|pg_toast_temp)')
         and not (type = 'event trigger' and identity ~ '^penstock_')
+        and not (type = 'rule' and identity ~ '^"_RETURN"') -- what a view is made of
         and coalesce(identity, '') !~ ' on (penstock|pg_temp(_\d+)?)\.'
 $$;
 
