@@ -29,10 +29,11 @@ from penstock.errors import ConfigError, PenstockError, SinkUnavailable, SourceR
 from penstock.imports.copying import CopierTask
 from penstock.imports.manager import chosen_tables
 from penstock.lsn import LSN
-from penstock.postgres import catalog, migrations, schema_log, subscription
+from penstock.postgres import catalog, migrations, subscription
 from penstock.postgres.connection import Connection, connect
 from penstock.postgres.preflight import Finding, check_source
 from penstock.postgres.publication import Reconciliation
+from penstock.postgres.schema_log_setup import log_schema_changes
 from penstock.postgres.subscription import Subscription
 from penstock.postgres.tables import tables_matching
 from penstock.resume import require_same_server
@@ -49,9 +50,6 @@ from penstock.verify.verification import Progress, Verification, unwatched
 logger = logging.getLogger(__name__)
 
 RECONCILE_SECONDS = 10.0
-_WITHOUT_TRIGGERS = (
-    "renames, defaults and keys are not followed. `penstock check` says what else is lost, and the remedy."
-)
 
 
 class Pipeline:
@@ -87,29 +85,12 @@ class Pipeline:
             if triggers is None:
                 triggers = subscription.find(connection, self.config.name, source.publications) is None
             if triggers and source.mode != "copy":
-                self._log_schema_changes(connection)  # before the slot: it then knows of all that the slot will tell
+                log_schema_changes(connection, self.config.name)  # before the slot, which tells of rows from then on
             wanted = chosen_tables(connection, self.config)
             made = subscription.create(connection, self.config.name, wanted, source.publications)
             if recorded is None:  # from now on, this state is of this server
                 self.state.save(SourceState(self.config.name, identifier, made.slot, secrets.token_hex(4)))
         return made
-
-    def _log_schema_changes(self, connection: Connection) -> None:
-        """Where the role may. Without it less is known of schema changes, and everything else goes on."""
-        if schema_log.installed(connection):
-            migrations.register(connection, self.config.name)
-            return
-        if not schema_log.may_install(connection):
-            logger.warning("The role may not create event triggers: %s", _WITHOUT_TRIGGERS)
-            return
-        try:
-            migrations.migrate(connection)
-            schema_log.install(connection)
-            migrations.register(connection, self.config.name)
-        except SourceRefused as error:
-            logger.warning("There are no event triggers: %s %s", error, _WITHOUT_TRIGGERS)
-            return
-        logger.info("Created event triggers that log schema changes.")
 
     @staticmethod
     def _require_primary(connection: Connection) -> None:
