@@ -37,6 +37,7 @@ from penstock.postgres.schema_log_setup import log_schema_changes
 from penstock.postgres.subscription import Subscription
 from penstock.postgres.tables import tables_matching
 from penstock.resume import require_same_server
+from penstock.schema_history import Version, versions
 from penstock.sinks.contract import Sink
 from penstock.sinks.dead_letters import DeadLetter, DeadLetters, Replayed
 from penstock.sinks.registry import sink_class
@@ -122,6 +123,11 @@ class Pipeline:
     def remove_tables(self, names: Sequence[str]) -> list[str]:
         with self._tables() as tables:
             return tables.remove(names)
+
+    def schema_versions(self, table: str | None = None) -> list[Version]:
+        """The commands that changed the source's schema, or one table of it, as the source's schema log has them."""
+        with connect(self._url) as connection:
+            return list(versions(connection, table))
 
     def resync_tables(self, names: Sequence[str], sinks: Sequence[str] = ()) -> list[str]:
         """Copies them again; a sink shows what it has until that is complete."""

@@ -1,7 +1,9 @@
-"""``penstock log FILE show|query``: reads the change log, while the pipeline runs or not."""
+"""``penstock log FILE show|query|schema``: reads the change log, while the pipeline runs or not; and the source's log of
+schema changes."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -22,6 +24,10 @@ from penstock.cli.tables_view import size
 from penstock.config.tables import TableSelection
 from penstock.errors import ConfigError
 from penstock.lsn import LSN, ZERO
+from penstock.pipeline import Pipeline
+from penstock.schema_changes import TableChange
+from penstock.schema_changes.words import in_words
+from penstock.schema_history import Version
 
 if TYPE_CHECKING:  # the others are loaded by those who ask for the log: they take their time
     from penstock.log_events import LogRange
@@ -41,12 +47,13 @@ To = Annotated[str | None, typer.Option("--to", metavar="LSN", help="Only what w
 @dataclass(frozen=True)
 class _Log:
     changes: ChangeLog
+    pipeline: Pipeline
 
 
 @app.callback()
 def _log(context: typer.Context, file: ConfigFile) -> None:
     pipeline = invocation(context).pipeline(file)
-    context.obj = _Log(ChangeLog(pipeline.state.log_uri))
+    context.obj = _Log(ChangeLog(pipeline.state.log_uri), pipeline)
 
 
 @app.command()
@@ -96,6 +103,31 @@ def query(
                 typer.echo(line)
         else:
             _show_table(answer)
+
+
+@app.command()
+def schema(
+    context: typer.Context,
+    table: Annotated[str | None, typer.Argument(metavar="TABLE", help="Only this one, by any name it had.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines: a JSON object per command.")] = False,
+) -> None:
+    """Print the commands that changed the schema, oldest first, and what they changed. Asks the source."""
+    log = context.find_object(_Log)
+    assert log is not None, "the group's callback makes one"
+    with _reader_may_leave():
+        for version in log.pipeline.schema_versions(table):
+            if as_json:
+                typer.echo(json.dumps(version.to_json()))
+            else:
+                _show_version(version)
+
+
+def _show_version(version: Version) -> None:
+    at = version.at if isinstance(version.at, str) else f"{version.at:%Y-%m-%d %H:%M:%S}"
+    typer.echo(f"{version.lsn}  {at}  {version.role}  {version.tag}")
+    for change in version.changes:
+        place = f"{change.table}: " if isinstance(change, TableChange) else ""
+        typer.echo(f"    {place}{in_words(change)}")
 
 
 def _show_table(answer: Answer) -> None:

@@ -90,6 +90,22 @@ def rows(connection: Connection, table: str | None = None) -> Iterator[SchemaLog
             yield SchemaLogRow.parse(row)
 
 
+def present(connection: Connection) -> bool:
+    """Whether there is a log to read; it may be that no triggers write it."""
+    with translated_errors("Looking for the schema log"):
+        query = (
+            "select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+            "where n.nspname = 'penstock' and c.relname = 'schema_log')"
+        )
+        return connection.execute(query).fetchone() == (True,)
+
+
+def oids_of(connection: Connection, table: str) -> set[int]:
+    """The tables that are, or were once, called ``schema.table``. There may be several: dropped, renamed, made anew."""
+    with translated_errors("Reading the schema log"):
+        return {int(oid) for (oid,) in connection.execute(_NAMED.encode(), {"table": table})}
+
+
 def known_definitions(connection: Connection) -> dict[int, Definition]:
     """Every user table as of the last command, by oid."""
     with translated_errors("Reading the definitions of tables"):
@@ -142,16 +158,18 @@ _COLUMNS = 'id, at, lsn, xid, "role", tag, statement, search_path, objects, "tab
 
 _ROWS = f"select {_COLUMNS} from penstock.schema_log order by id"
 
+_NAMED = """
+select distinct t ->> 'oid' as oid from penstock.schema_log l, jsonb_array_elements(l.tables) as t, lateral (
+    values (t -> 'before'), (t -> 'after')) as d (definition)
+where (d.definition ->> 'schema') || '.' || (d.definition ->> 'table') = %(table)s
+union
+select oid::text from penstock.table_definitions
+where (definition ->> 'schema') || '.' || (definition ->> 'table') = %(table)s
+"""
+
 # By the table's oid, so that renames do not break its history.
 _ROWS_OF_TABLE = f"""
-with named as (
-    select distinct t ->> 'oid' as oid from penstock.schema_log l, jsonb_array_elements(l.tables) as t, lateral (
-        values (t -> 'before'), (t -> 'after')) as d (definition)
-    where (d.definition ->> 'schema') || '.' || (d.definition ->> 'table') = %(table)s
-    union
-    select oid::text from penstock.table_definitions
-    where (definition ->> 'schema') || '.' || (definition ->> 'table') = %(table)s
-)
+with named as ({_NAMED})
 select {_COLUMNS} from penstock.schema_log l
 where exists (select from jsonb_array_elements(l.tables) as t join named on named.oid = t ->> 'oid')
 order by id
