@@ -451,3 +451,31 @@ def test_two_that_index_a_table_at_once_do_not_wait_for_each_other(session: Logg
     assert [one.name for one in session.definition("public.t").indexes] == ["one"]
     session.kinds_of("create index three on t (a)")  # and tells of what it found besides
     assert [one.name for one in session.definition("public.t").indexes] == ["one", "three", "two"]
+
+
+@both_versions
+def test_what_belongs_to_an_extension_is_marked(session: LoggedSession) -> None:
+    if session.ours.execute("select from pg_available_extensions where name = 'vector'").fetchone() is None:
+        pytest.skip("this server has no extension to try it with")
+    rows = session.rows_of("create extension vector")
+    marks = {(row.tag, one["in_extension"]) for row in rows for one in row.objects}
+    assert {("CREATE EXTENSION", False), ("CREATE TYPE", True), ("CREATE FUNCTION", True)} <= marks
+    assert [row.tag for row in rows if any(not one["in_extension"] for one in row.objects)] == ["CREATE EXTENSION"]
+    session.run("create schema elsewhere", "create table t (v vector(3))")
+    (moved,) = session.changes_of("alter extension vector set schema elsewhere")
+    assert isinstance(moved, RetypeColumn)
+    assert (moved.same_type, moved.after.type) == (True, "elsewhere.vector(3)")
+    assert session.kinds_of("drop extension vector cascade") == ["DropColumn"]
+
+
+def test_names_of_domains_are_followed(session: LoggedSession) -> None:
+    session.run("create domain small as int check (value < 10)", "create table t (a small)")
+    assert session.kinds_of("alter domain small rename to tiny") == ["RetypeColumn"]
+
+
+def test_what_somebody_owns_is_dropped_in_one_row(session: LoggedSession) -> None:
+    session.run("create role schema_log_owner", "create table t (a int)", "alter table t owner to schema_log_owner")
+    try:
+        assert session.kinds_of("drop owned by schema_log_owner") == ["DropTable"]
+    finally:
+        session.run("drop role schema_log_owner")

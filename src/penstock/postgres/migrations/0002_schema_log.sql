@@ -166,7 +166,8 @@ begin
                 'id', i.indexrelid::bigint, 'name', ic.relname, 'definition', pg_get_indexdef(i.indexrelid),
                 'unique', i.indisunique, 'options', coalesce(to_jsonb(ic.reloptions), '[]')
             ) order by ic.relname) filter (where i.indisvalid and not exists (
-                select from pg_constraint k where k.conindid = i.indexrelid and k.contype in ('p', 'u', 'x'))) as list,
+                select from pg_constraint k where k.conrelid = c.oid and k.conindid = i.indexrelid
+                    and k.contype in ('p', 'u', 'x'))) as list,
             max(ic.relname::text) filter (where i.indisreplident and c.relreplident = 'i') as identity,
             string_agg(concat_ws(' ', i.indexrelid, i.indisclustered), ',' order by i.indexrelid) as rest
         from pg_index i join pg_class ic on ic.oid = i.indexrelid
@@ -466,7 +467,7 @@ begin
         return;
     end if;
     objects := coalesce(objects, '[]');
-    everything := everything or command = 'ALTER SCHEMA';
+    everything := everything or command in ('ALTER SCHEMA', 'ALTER EXTENSION'); -- names of all that is in them
 
     if everything then
         wanted := penstock.all_tables();
@@ -482,7 +483,7 @@ begin
             join pg_class c on c.relnamespace = n.oid and c.relname = d -> 'names' ->> 1
             where d ->> 'type' in ('table column', 'table constraint', 'default value', 'trigger', 'rule')
             union all
-            select k.oid from penstock.table_definitions k where k.indexes && array(
+            select k.oid from penstock.table_definitions k where dropped @> '[{"type": "index"}]' and k.indexes && array(
                 select (d ->> 'oid')::oid from jsonb_array_elements(dropped) as d where d ->> 'type' = 'index')
             union all
             select r.key::oid from jsonb_object_keys(rewritten) as r (key)
