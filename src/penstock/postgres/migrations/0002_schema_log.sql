@@ -238,6 +238,51 @@ begin
 end
 $$;
 
+-- Those of a type, a function or a sequence that may have another name now. A table's own name is looked at when it did change.
+create function penstock.tables_that_name_other_than_tables(classes oid[], ids oid[]) returns oid[]
+language plpgsql stable set search_path = pg_catalog, pg_temp
+as $$
+declare
+    other_classes oid[];
+    other_ids oid[];
+begin
+    select array_agg(object.class order by object.position), array_agg(object.id order by object.position)
+    into other_classes, other_ids
+    from unnest(classes, ids) with ordinality as object (class, id, position)
+    where object.class not in ('pg_constraint'::regclass, 'pg_trigger'::regclass, 'pg_rewrite'::regclass)
+        and not exists (
+            select from pg_class c
+            where object.class = 'pg_class'::regclass and c.oid = object.id and c.relkind <> 'S');
+    if other_ids is null then
+        return '{}';
+    end if;
+    return array(select penstock.tables_that_name(other_classes, other_ids));
+end
+$$;
+
+-- Tables that were dropped, or that lost a column, a constraint, a default, an index or a trigger.
+create function penstock.tables_that_lost(dropped jsonb) returns oid[]
+language plpgsql stable set search_path = pg_catalog, pg_temp
+as $$
+declare
+    found oid[];
+begin
+    found := array(
+        select (d ->> 'oid')::oid from jsonb_array_elements(dropped) as d where d ->> 'type' = 'table'
+        union
+        select c.oid from jsonb_array_elements(dropped) as d
+        join pg_namespace n on n.nspname = d -> 'names' ->> 0
+        join pg_class c on c.relnamespace = n.oid and c.relname = d -> 'names' ->> 1
+        where d ->> 'type' in ('table column', 'table constraint', 'default value', 'trigger', 'rule'));
+    if dropped @> '[{"type": "index"}]' then
+        found := found || array(
+            select k.oid from penstock.table_definitions k where k.indexes && array(
+                select (d ->> 'oid')::oid from jsonb_array_elements(dropped) as d where d ->> 'type' = 'index'));
+    end if;
+    return found;
+end
+$$;
+
 -- Compares tables with how they were, keeps how they are, and says what is different. A row that somebody else holds (two
 -- may index a table at once) is not waited for: the next command brings it up to date.
 create function penstock.record_tables(
@@ -363,13 +408,15 @@ $$;
 
 -- Publications and subscriptions are not part of the schema that data has; temporary objects and our own are nobody's.
 create function penstock.is_of_interest(type text, schema text, identity text) returns boolean
-language sql immutable set search_path = pg_catalog, pg_temp
+language plpgsql immutable set search_path = pg_catalog, pg_temp
 as $$
-    select type !~ '^(publication|subscription)' and coalesce(schema, '') !~ '^(penstock$|pg_temp|pg_toast_temp)'
+begin
+    return type !~ '^(publication|subscription)' and coalesce(schema, '') !~ '^(penstock$|pg_temp|pg_toast_temp)'
         and not (type = 'schema' and identity ~ '^(penstock$|pg_temp|pg_toast_temp)')
         and not (type = 'event trigger' and identity ~ '^penstock_')
         and not (type = 'rule' and identity ~ '^"_RETURN"') -- what a view is made of
-        and coalesce(identity, '') !~ ' on (penstock|pg_temp(_\d+)?)\.'
+        and coalesce(identity, '') !~ ' on (penstock|pg_temp(_\d+)?)\.';
+end
 $$;
 
 -- What a command dropped or rewrote is known only while it happens; the end of the command finds it in these settings.
@@ -425,6 +472,8 @@ declare
     of_tables record;
     of_more record;
     of_types record;
+    changed_types jsonb[] := '{}';
+    touched boolean := false;
 begin
     if current_setting('penstock.dropped', true) = 'unknown' then
         everything := true;
@@ -473,50 +522,43 @@ begin
         wanted := penstock.all_tables();
         wanted_types := penstock.all_types();
     else
-        select array_agg(distinct t.oid) into wanted from (
-            select penstock.tables_of(classes, ids)
-            union all
-            select (d ->> 'oid')::oid from jsonb_array_elements(dropped) as d where d ->> 'type' = 'table'
-            union all
-            select c.oid from jsonb_array_elements(dropped) as d
-            join pg_namespace n on n.nspname = d -> 'names' ->> 0
-            join pg_class c on c.relnamespace = n.oid and c.relname = d -> 'names' ->> 1
-            where d ->> 'type' in ('table column', 'table constraint', 'default value', 'trigger', 'rule')
-            union all
-            select k.oid from penstock.table_definitions k where dropped @> '[{"type": "index"}]' and k.indexes && array(
-                select (d ->> 'oid')::oid from jsonb_array_elements(dropped) as d where d ->> 'type' = 'index')
-            union all
-            select r.key::oid from jsonb_object_keys(rewritten) as r (key)
-            union all -- a type, a function or a sequence that may have another name now
-            select penstock.tables_that_name(
-                array(select object.class from unnest(classes, ids) with ordinality as object (class, id, position)
-                    where object.class not in ('pg_constraint'::regclass, 'pg_trigger'::regclass, 'pg_rewrite'::regclass)
-                        and not exists (select from pg_class c where object.class = 'pg_class'::regclass and c.oid = object.id
-                            and c.relkind <> 'S') order by object.position),
-                array(select object.id from unnest(classes, ids) with ordinality as object (class, id, position)
-                    where object.class not in ('pg_constraint'::regclass, 'pg_trigger'::regclass, 'pg_rewrite'::regclass)
-                        and not exists (select from pg_class c where object.class = 'pg_class'::regclass and c.oid = object.id
-                            and c.relkind <> 'S') order by object.position))
-            where command like 'ALTER %' and command <> 'ALTER TABLE'
-        ) as t (oid);
-        with recursive family (oid) as (
-            select unnest(wanted)
-            union
-            select child.oid from family join lateral (
-                select i.inhrelid from pg_inherits i where i.inhparent = family.oid
-                union all
-                select k.oid from penstock.table_definitions k where k.parent = family.oid
-            ) as child (oid) on true
-        )
-        select coalesce(array_agg(f.oid), '{}') into wanted from family as f;
+        -- Statement by statement: what a session has no use for, it need not plan.
+        wanted := array(select penstock.tables_of(classes, ids));
+        if rewritten <> '{}' then
+            wanted := wanted || array(select r.key::oid from jsonb_object_keys(rewritten) as r (key));
+        end if;
+        if dropped <> '[]' then
+            wanted := wanted || penstock.tables_that_lost(dropped);
+        end if;
+        if command like 'ALTER %' and command <> 'ALTER TABLE' then
+            wanted := wanted || penstock.tables_that_name_other_than_tables(classes, ids);
+        end if;
+        wanted := array(
+            with recursive family (oid) as (
+                select unnest(wanted)
+                union
+                select child.oid from family cross join lateral (
+                    select i.inhrelid from pg_inherits i where i.inhparent = family.oid
+                    union all
+                    select k.oid from penstock.table_definitions k where k.parent = family.oid
+                ) as child (oid)
+            )
+            select f.oid from family as f);
         wanted_types := array(
-            select object.id from unnest(classes, ids) as object (class, id) where object.class = 'pg_type'::regclass
-            union
-            select (d ->> 'oid')::oid from jsonb_array_elements(dropped) as d where d ->> 'type' = 'type');
+            select object.id from unnest(classes, ids) as object (class, id) where object.class = 'pg_type'::regclass);
+        if dropped <> '[]' then
+            wanted_types := wanted_types || array(
+                select (d ->> 'oid')::oid from jsonb_array_elements(dropped) as d where d ->> 'type' = 'type');
+        end if;
     end if;
 
     of_tables := penstock.record_tables(wanted, rewritten);
-    of_types := penstock.record_types(wanted_types);
+    if cardinality(wanted_types) > 0 then
+        of_types := penstock.record_types(wanted_types);
+        changed_types := of_types.changed;
+        touched := of_types.touched;
+    end if;
+    touched := touched or of_tables.touched;
     if cardinality(of_tables.renamed) > 0 and not everything then
         more := array(
             select t from penstock.tables_that_name(
@@ -527,23 +569,27 @@ begin
     end if;
 
     -- Commands that may do nothing, such as ADD COLUMN IF NOT EXISTS, are those about tables and types that we know all of.
-    if not of_tables.touched and not of_types.touched and dropped = '[]' and command in ('ALTER TABLE', 'ALTER TYPE', 'COMMENT')
-        and not exists (
+    if not touched and dropped = '[]' and command in ('ALTER TABLE', 'ALTER TYPE', 'COMMENT') then
+        if not exists (
             select from jsonb_array_elements(objects) as o
-            where not exists (select from penstock.table_definitions k where k.oid = (o ->> 'oid')::oid and o ->> 'class' = 'pg_class')
-                and not exists (select from penstock.type_definitions k where k.oid = (o ->> 'oid')::oid and o ->> 'class' = 'pg_type')
-        )
-    then
-        return;
+            where not exists (
+                select from penstock.table_definitions k where k.oid = (o ->> 'oid')::oid and o ->> 'class' = 'pg_class')
+            and not exists (
+                select from penstock.type_definitions k where k.oid = (o ->> 'oid')::oid and o ->> 'class' = 'pg_type')
+        ) then
+            return;
+        end if;
     end if;
-    objects := objects || coalesce((
-        select jsonb_agg(d - 'shown' - 'names' order by position) from jsonb_array_elements(dropped) with ordinality as o (d, position)
-        where (d ->> 'shown')::boolean), '[]');
-    if objects = '[]' and cardinality(of_tables.changed) = 0 and cardinality(of_types.changed) = 0 then
+    if dropped <> '[]' then
+        objects := objects || coalesce((
+            select jsonb_agg(d - 'shown' - 'names' order by position)
+            from jsonb_array_elements(dropped) with ordinality as o (d, position) where (d ->> 'shown')::boolean), '[]');
+    end if;
+    if objects = '[]' and cardinality(of_tables.changed) = 0 and cardinality(changed_types) = 0 then
         return;
     end if;
     insert into penstock.schema_log (tag, statement, search_path, objects, tables, types)
-    values (command, current_query(), path, objects, to_jsonb(of_tables.changed), to_jsonb(of_types.changed));
+    values (command, current_query(), path, objects, to_jsonb(of_tables.changed), to_jsonb(changed_types));
 end
 $$;
 
