@@ -107,6 +107,15 @@ class ChangeLog:
             end, size = stretch.end, size + stretch.bytes
         return end
 
+    def bytes_after(self, start: LSN) -> int:
+        """Of what there is for a batch from ``start``, up to the next schema change."""
+        size = 0
+        for number, stretch in enumerate(self.after(start)):
+            if number and stretch.schema_change:
+                break
+            size += stretch.bytes
+        return size
+
     def after(self, start: LSN, end: LSN | None = None) -> list[Stretch]:
         """The stretches with transactions after ``start`` and not after ``end``; LogGap if some are no longer there.
 

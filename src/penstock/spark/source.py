@@ -11,6 +11,7 @@ never goes across a schema change.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import astuple
 from typing import Any, cast
@@ -32,6 +33,11 @@ UNIT_SCHEMA = (
     "batch_start string, batch_end string, admission long, segment string, table string, entry int, bucket int, "
     "buckets int, rows long, bytes long, after string"
 )
+_MUCH_BYTES = 128 << 10  # waiting for the next batch
+_ENOUGH_BYTES = 8 << 20
+_GATHER_SECONDS = 0.6  # between the beginnings of two batches, where much is coming
+_QUIET_SECONDS = 0.15  # longer than capture takes to the next segment (log.linger): nothing more is coming
+_LOOK_SECONDS = 0.02
 _NO_UNIT = WorkUnit("", "", 0, 0, 1, 0, 0)
 
 
@@ -75,6 +81,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._max_bytes = int(options.get("maxBytesPerBatch", DEFAULT_BATCH_BYTES))
         self._parallelism = int(options.get("parallelism", 2))
         self._target: LSN | None = None
+        self._begun = 0.0  # when the last batch did
         self._tables_of = options.get("tablesOf")
 
     def initialOffset(self) -> dict[str, str]:
@@ -91,7 +98,21 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         if self._target is not None and begin >= self._target:
             return start
-        return _offset(self._log.end_of_next_batch(max(begin, self._resume), most, self._target))
+        begin = max(begin, self._resume)
+        self._let_gather(begin)
+        return _offset(self._log.end_of_next_batch(begin, most, self._target))
+
+    def _let_gather(self, begin: LSN) -> None:
+        """Where much is coming, the next batch does not begin at once: each costs Spark the same, whatever is in it."""
+        bytes, seen = self._log.bytes_after(begin), time.monotonic()
+        while bytes >= _MUCH_BYTES and (now := time.monotonic()) < self._begun + _GATHER_SECONDS:
+            if bytes >= _ENOUGH_BYTES or now > seen + _QUIET_SECONDS:
+                break
+            time.sleep(_LOOK_SECONDS)
+            more = self._log.bytes_after(begin)
+            bytes, seen = more, time.monotonic() if more > bytes else seen
+        if bytes:
+            self._begun = time.monotonic()
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
         """What the sink holds already (``resumeLsn``) is not read again: the log may have let go of it."""
