@@ -57,7 +57,15 @@ def test_a_role_that_may_not_create_triggers_goes_on_without(database: str, tmp_
             assert made.code == 0
             assert "may not create event triggers: renames, defaults and keys are not followed" in made.err
             assert "Created the subscription" in made.err
-            assert penstock("destroy", file).code == 0
+            administrators = file.with_name("administrator.yaml")
+            administrators.write_text(file.read_text("utf-8").replace("no_triggers", "postgres"), "utf-8")
+            assert penstock("init", administrators).code == 0
+            assert installed(database)
+            assert penstock("init", file).code == 0  # the schema is still the role's own
+            assert "Event triggers log schema changes" in penstock("check", file).out
+            refused = penstock("destroy", file)
+            assert (refused.code, "DROP EVENT TRIGGER IF EXISTS penstock_ddl;" in refused.err) == (1, True)
+            assert penstock("destroy", administrators).code == 0
         finally:
             connection.execute("drop owned by no_triggers; drop role no_triggers")
 

@@ -31,5 +31,5 @@ def check_schema_log(connection: Connection, is_new: bool) -> Finding:
         "schema log",
         None,
         f"The role may not create event triggers. Without them go unnoticed: {LOST}.",
-        "Run `penstock init` once with the URL of a superuser of the primary, or live with that.",
+        "After `penstock init`, run it once more with the URL of a superuser of the primary; or live with that.",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 
 from penstock.errors import SourceRefused
 from penstock.postgres import migrations, schema_log
@@ -22,6 +23,9 @@ def log_schema_changes(connection: Connection, pipeline: str) -> None:
             "The role may not create event triggers" if primary else "A standby cannot have event triggers of its own"
         )
         logger.warning("%s: %s", reason, _WITHOUT)
+        with suppress(SourceRefused):  # so that the schema is this role's when an administrator brings the triggers
+            migrations.migrate(connection)
+            migrations.register(connection, pipeline)
         return
     if not there:
         try:
