@@ -23,11 +23,17 @@ OP_NAMES = {
 # What Postgres sent of the old row, per change.
 OLD_NONE, OLD_KEY, OLD_FULL = 0, ord("K"), ord("O")
 
+OWN_SCHEMA = "penstock"  # of Penstock's tables on the source
+
 UInt8s = npt.NDArray[np.uint8]
 UInt32s = npt.NDArray[np.uint32]
 Int64s = npt.NDArray[np.int64]
 UInt64s = npt.NDArray[np.uint64]
 Bools = npt.NDArray[np.bool_]
+
+
+def is_schema_log(schema: str, table: str) -> bool:
+    return (schema, table) == (OWN_SCHEMA, "schema_log")
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,16 @@ class Relation:
     @property
     def qualified_name(self) -> str:
         return f"{self.schema}.{self.table}"
+
+    @property
+    def is_own(self) -> bool:
+        """One of Penstock's tables on the source."""
+        return self.schema == OWN_SCHEMA
+
+    @property
+    def is_schema_log(self) -> bool:
+        """The table whose rows are schema changes: ``penstock.schema_changes``."""
+        return is_schema_log(self.schema, self.table)
 
     @cached_property
     def fingerprint(self) -> str:

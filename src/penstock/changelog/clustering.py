@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.changelog.runs import Chunk, OpenTransaction, Rows, Run, chunk
 from penstock.changelog.segment import SegmentContent, SegmentName
-from penstock.changes import MESSAGES, Relation
+from penstock.changes import MESSAGES, Bools, Relation, is_schema_log
 from penstock.errors import DecodeError
 from penstock.lsn import LSN
 from penstock.pgoutput import messages as pgoutput
@@ -75,7 +75,8 @@ class Clusterer:
             yield from self._gather(run, done, change)
             yield from self._cut()
             self._schema_change, done = True, change
-            self._adopt(run, change)
+            if run.kinds[change] == pgoutput.RELATION:
+                self._adopt(run, change)
         ended = run.last_end(done)
         yield from self._gather_complete(run, done, ended)
         rest = int(run.offsets[-1] - run.offsets[ended])
@@ -85,9 +86,14 @@ class Clusterer:
             self._carry = [run.rest(ended)]
 
     def _schema_changes(self, run: Run) -> Iterator[int]:
-        """Where a known table's definition changes; adopts first definitions on the way."""
-        for index in np.flatnonzero((run.kinds == pgoutput.RELATION) | (run.kinds == pgoutput.TYPE)).tolist():
+        """Where a known table's definition changes, or a row of the schema log comes, which tells so beforehand; adopts first
+        definitions on the way."""
+        described = (run.kinds == pgoutput.RELATION) | (run.kinds == pgoutput.TYPE)
+        for index in np.flatnonzero(described | self._schema_log_rows(run)).tolist():
             payload = run.payload(index)
+            if run.kinds[index] == pgoutput.INSERT:
+                yield index
+                continue
             if run.kinds[index] == pgoutput.TYPE:
                 message = pgoutput.parse(payload)
                 assert isinstance(message, pgoutput.TypeMessage)
@@ -100,6 +106,20 @@ class Clusterer:
                 self._adopt(run, index)
             elif known[0] != payload or self._key_changed(payload, known[1]):
                 yield index
+
+    def _schema_log_rows(self, run: Run) -> Bools:
+        found = np.flatnonzero(run.kinds == pgoutput.RELATION).tolist()
+        described = [pgoutput.parse(run.payload(index)) for index in found]
+        logs = {oid for oid, (_, relation) in self._relations.items() if relation.is_schema_log}
+        logs |= {
+            m.oid for m in described if isinstance(m, pgoutput.RelationMessage) and is_schema_log(m.schema, m.table)
+        }
+        rows: Bools = run.kinds == pgoutput.INSERT
+        if not logs:
+            return np.zeros(len(run), np.bool_)
+        inserts = np.flatnonzero(rows)
+        rows[inserts] = np.isin(run.numbers.u32(run.begins[inserts] + 1), list(logs))
+        return rows
 
     def _name_taken(self, payload: bytes) -> bool:
         """Another table had this name until now: it was dropped, or the two were swapped by renaming."""

@@ -51,8 +51,8 @@ class _Found:
 
 
 def everything(relation: Relation) -> LSN | None:
-    """Admits all tables from the beginning."""
-    return ZERO
+    """Admits all tables from the beginning; of Penstock's own, the schema log alone."""
+    return None if relation.is_own and not relation.is_schema_log else ZERO
 
 
 def only(table: str) -> Callable[[Relation], LSN | None]:

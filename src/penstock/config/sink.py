@@ -21,6 +21,12 @@ class SinkSettings(Settings):
     name: str
     type: str
     on_error: Literal["stop", "dead_letter"] = "stop"
+    schema_changes: Literal["apply", "ignore", "stop"] = Field(
+        default="apply", description="What becomes of schema changes that the source's log tells of."
+    )
+    on_drop: Literal["keep", "drop"] = Field(
+        default="keep", description="Whether what is dropped in the source is dropped here."
+    )
     trigger: Duration = Field(default=0.0, description="Seconds between deliveries; 0: as fast as possible.")
     batch: BatchSettings = BatchSettings()
     unrepresentable: Literal["error", "null", "text"] = "error"

@@ -16,12 +16,12 @@ from importlib.resources import files
 import psycopg
 from psycopg import sql
 
+from penstock.changes import OWN_SCHEMA
 from penstock.errors import SourceRefused
 from penstock.postgres import schema_log
 from penstock.postgres.connection import Connection, translated_errors
 from penstock.postgres.locks import gently
 from penstock.postgres.publication import create_grant
-from penstock.postgres.tables import OWN_SCHEMA
 
 _FILE = re.compile(r"(\d{4})_\w+\.sql")
 _LOCK = int.from_bytes(hashlib.sha256(b"penstock migrations").digest()[:8], "big", signed=True)

@@ -7,11 +7,11 @@ from typing import Any
 
 from psycopg import sql
 
+from penstock.changes import OWN_SCHEMA
 from penstock.config.model import CopySettings
 from penstock.postgres.connection import Connection, translated_errors
 from penstock.postgres.preflight_tables import Finding
 from penstock.postgres.publication import create_grant
-from penstock.postgres.tables import OWN_SCHEMA
 
 _BESIDES = 3  # connections of a copier that read no rows: its queue, the positions, the checks of the manager
 

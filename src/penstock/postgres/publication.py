@@ -17,11 +17,12 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import sql
 
+from penstock.changes import OWN_SCHEMA
 from penstock.config.tables import Selection
 from penstock.errors import SourceRefused
 from penstock.postgres.connection import Connection, source_error, translated_errors
 from penstock.postgres.locks import gently
-from penstock.postgres.tables import OWN_SCHEMA, Table, tables_matching
+from penstock.postgres.tables import Table, tables_matching
 
 _STAMP = re.compile(r"penstock id=([0-9a-f]{8})( inserts)?")
 _GENERATED_COLUMNS_SINCE = 180000
@@ -184,12 +185,30 @@ def _reconcile(
     for publication in (main, inserts):
         _alter(connection, publication, "drop", [(e.schema, e.table) for e in leaving if e.publication == publication])
         _alter(connection, publication, "add", [(t.schema, t.table) for t in entering if home[t.oid] == publication])
+    _publish_schema_log(connection, main)
     known = {entry.oid for entry in held}
     return Reconciliation(
         added=tuple(table.qualified_name for table in entering if table.oid not in known),
         removed=tuple(entry.qualified_name for entry in leaving if entry.oid not in wanted),
         moved=tuple(table.qualified_name for table in entering if table.oid in known),
     )
+
+
+_SCHEMA_LOG = """
+select 1 from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where n.nspname = %s and c.relname = 'schema_log' and pg_has_role(c.relowner, 'usage')
+    and exists (select from pg_event_trigger where evtname = 'penstock_ddl')
+    and not exists (
+        select from pg_publication_rel r join pg_publication p on p.oid = r.prpubid
+        where r.prrelid = c.oid and p.pubname = %s
+    )
+"""
+
+
+def _publish_schema_log(connection: Connection, publication: str) -> None:
+    """Where there is one: schema changes come with the changes of tables, in order."""
+    if connection.execute(_SCHEMA_LOG, [OWN_SCHEMA, publication]).fetchone() is not None:
+        _alter(connection, publication, "add", [(OWN_SCHEMA, "schema_log")])
 
 
 def _alter(connection: Connection, publication: str, verb: str, tables: list[tuple[str, str]]) -> None:

@@ -6,11 +6,10 @@ import difflib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from penstock.changes import OWN_SCHEMA
 from penstock.config.tables import Selection
 from penstock.errors import ConfigError
 from penstock.postgres.connection import Connection, translated_errors
-
-OWN_SCHEMA = "penstock"
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ from penstock.config.sink import SinkSettings
 from penstock.errors import SinkRefused
 from penstock.lsn import LSN
 from penstock.postgres.preflight_tables import Finding
+from penstock.schema_changes.logged import LoggedCommand
 from penstock.sinks.dead_letters import DeadLetters
 
 
@@ -66,6 +67,7 @@ class Batch:
     end: LSN
     staging: str  # a URI that executors and driver share; the sink may put files below it, delivery removes it
     part: ImportPart | None = None
+    schema_log: tuple[LoggedCommand, ...] = ()  # commands within it that changed tables, in order; see schema_changes
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from penstock.sinks.duckdb_changes import apply
 from penstock.sinks.duckdb_file import CATALOG, DuckDBFile
 from penstock.sinks.duckdb_imports import Imports
 from penstock.sinks.duckdb_records import IMPORTS, PROGRESS
+from penstock.sinks.duckdb_schema import follow
 from penstock.sinks.duckdb_staging import StagedChanges, stage_changes
 from penstock.sinks.duckdb_tables import Tables
 
@@ -127,7 +128,9 @@ class DuckDBSink(Sink[DuckDBSettings]):
                 return
             if position is not None and batch.end <= position:
                 return
-            apply(connection, Tables(connection, self.settings.unrepresentable), staged)
+            tables = Tables(connection, self.settings.unrepresentable)
+            commands = batch.schema_log if self.settings.schema_changes == "apply" else ()
+            follow(tables, commands, staged, lambda some: apply(connection, tables, some))
             connection.execute(f"DELETE FROM {CATALOG}.penstock.progress WHERE sink = ?", [self.settings.name])
             connection.execute(
                 f"INSERT INTO {CATALOG}.penstock.progress VALUES (?, ?, now(), ?)",

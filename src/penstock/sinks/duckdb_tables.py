@@ -80,6 +80,46 @@ class Tables:
                 return True
         return False
 
+    def rename_column(self, oid: int, before: str, after: str) -> bool:
+        """Of the source's table of this oid. False: the file has no such column."""
+        found = self._of(oid)
+        if found is None or before not in found[1].columns:
+            return False
+        source, known = found
+        columns = {name: column for name, column in known.columns.items() if name != after}
+        old, kind = columns.pop(before)
+        taken = {name.lower() for name, _ in known.columns.values()} - {old.lower()}
+        new = free_name(after, taken)
+        if new != old:
+            self._connection.execute(f"ALTER TABLE {known.sql} RENAME COLUMN {quoted(old)} TO {quoted(new)}")
+        self._remember(source, replace(known, columns={**columns, after: (new, kind)}))
+        return True
+
+    def rename(self, oid: int, now: Source) -> bool:
+        """The source's table of this oid has another name, or another schema. False: the file has no such table."""
+        found = self._of(oid)
+        if found is None or found[0] == now:
+            return False
+        source, known = found
+        if now in self._known:
+            self._drop(now, oid)  # it was dropped in the source, or else it would have its new name already
+        target = replace(known, schema=target_schema(now[0]), table=self._name_for(now))
+        self._refuse_foreign(target.schema, target.table)
+        if target.schema == known.schema:
+            self._connection.execute(f"ALTER TABLE {known.sql} RENAME TO {quoted(target.table)}")
+        else:
+            create(self._connection, target)
+            copy_rows(self._connection, known, target)
+            self._connection.execute(f"DROP TABLE {known.sql}")
+        self._forget(source)
+        del self._known[source]
+        _tell_of_other_name(now, target)
+        self._remember(now, target)
+        return True
+
+    def _of(self, oid: int) -> tuple[Source, Target] | None:
+        return next(((source, target) for source, target in self._known.items() if target.oid == oid), None)
+
     def swap_in(self, source: Source, filled: Target) -> None:
         """A table that an import has filled takes the place of what the file has of this source table:
 

@@ -26,6 +26,7 @@ from penstock.lsn import LSN
 from penstock.net import net
 from penstock.postgres.connection import Connection
 from penstock.postgres.preflight_tables import Finding
+from penstock.schema_changes.logged import LoggedCommand
 from penstock.sinks.contract import Batch, Imported, ImportPart, Sink
 from penstock.sinks.postgres_bisect import Bisection, RefusedRow, stopped_by, too_many
 from penstock.sinks.postgres_changes import Applier
@@ -38,6 +39,7 @@ from penstock.sinks.postgres_records import create_records
 from penstock.sinks.postgres_refusals import RowRefused
 from penstock.sinks.postgres_replay import PostgresDeadLetters
 from penstock.sinks.postgres_rights import Rights
+from penstock.sinks.postgres_schema import SchemaFollower
 from penstock.sinks.postgres_session import Session
 from penstock.sinks.postgres_shapes import Shapes
 from penstock.sinks.postgres_staging import StagedChanges, stage_changes
@@ -237,16 +239,23 @@ class PostgresSink(Sink[PostgresSettings]):
 
     def _commit_batch(self, batch: Batch, staged: Sequence[StagedChanges], before: SinkRefused | None = None) -> None:
         """``before``: what was refused when it was tried as a whole."""
+        with self._session.opened() as connection:
+            self._follower.before_batch(connection, self._followed(batch))
         with self._session.transaction() as connection:
             position = self._locked_position(connection)
             self._refuse_set_back(position)
             if position is not None and batch.end <= position:
                 return
             refused: list[RefusedRow] = []
-            if before is not None or self._letters.hold_values_for(connection, staged):
-                refused = self._apply_by_rows(connection, staged, before)
-            else:
-                self._applier(connection).apply(staged, self._tables.target)
+            by_rows = before is not None or self._letters.hold_values_for(connection, staged)
+
+            def apply(some: Sequence[StagedChanges]) -> None:
+                if by_rows:
+                    refused.extend(self._apply_by_rows(connection, some, before))
+                else:
+                    self._applier(connection).apply(some, self._tables.target)
+
+            self._follower.apply(connection, self._followed(batch), staged, apply)
             self._letters.supersede(connection, staged)
             self._letters.put(connection, refused)
             connection.execute(
@@ -258,6 +267,14 @@ class PostgresSink(Sink[PostgresSettings]):
             failpoints.reach(failpoints.BATCH_APPLIED)
         self._held = batch.end
         self._letters.tell(refused)
+
+    def _followed(self, batch: Batch) -> tuple[LoggedCommand, ...]:
+        follows = self.settings.schema_changes == "apply" and self.settings.tables_schema == "create"
+        return batch.schema_log if follows else ()
+
+    @property
+    def _follower(self) -> SchemaFollower:
+        return SchemaFollower(self.settings.name, self._tables, self.settings.on_drop)
 
     def _apply_by_rows(
         self, connection: Connection, staged: Sequence[StagedChanges], before: SinkRefused | None

@@ -168,6 +168,8 @@ class Imports:
         Several may do so at once, and the same part may come twice at once: the second waits for the first one's record.
         """
         with connection.transaction():
+            if connection.execute("SELECT to_regclass('penstock.import_parts')").fetchone() == (None,):
+                return False  # the sink is yet to be prepared
             filling = self._filling(connection, part.job)
             if filling is None or filling.shadow is None or filling.replayed is not None:
                 return False

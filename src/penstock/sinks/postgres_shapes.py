@@ -170,23 +170,29 @@ class Shapes:
                 definition = read_definitions(source, [relation.oid]).get(relation.oid)
                 if definition is None or not _describes(definition, relation):
                     return None
-                self._make_what_it_needs(source, target, relation)
+                self._make_what_it_needs(source, target, relation.oid, relation.qualified_name)
                 return definition
         except SourceError as error:
             raise as_sink_error(error, self._sink) from error
 
-    def _make_what_it_needs(self, source: Connection, target: Connection, relation: Relation) -> None:
-        oids = [relation.oid]
+    def make_types(self, target: Connection, oid: int, name: str) -> None:
+        """Types and sequences that the source's table needs and the target lacks."""
+        if self._source:
+            with connect(self._source, application_name=f"penstock {self._sink}") as source:
+                self._make_what_it_needs(source, target, oid, name)
+
+    def _make_what_it_needs(self, source: Connection, target: Connection, oid: int, name: str) -> None:
+        oids = [oid]
         absent = sorted(missing_extensions(target, required_extensions(source, oids)))
         if absent:
             raise SinkRefused(
-                f"Sink {self._sink}: {relation.qualified_name} needs extension {', '.join(absent)}, which the target lacks.",
+                f"Sink {self._sink}: {name} needs extension {', '.join(absent)}, which the target lacks.",
                 f"Run there: CREATE EXTENSION {absent[0]}; then start again.",
             )
         others = missing_objects(target, required_objects(source, oids))
         if others:
             raise SinkRefused(
-                f"Sink {self._sink}: {relation.qualified_name} needs {others[0]}, which the target lacks.",
+                f"Sink {self._sink}: {name} needs {others[0]}, which the target lacks.",
                 "Create it there, then start again.",
             )
         types, sequences = read_types(source, oids), read_sequences(source, oids)

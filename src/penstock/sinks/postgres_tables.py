@@ -24,6 +24,9 @@ from penstock.sinks.postgres_target import Target, find, is_referenced
 logger = logging.getLogger(__name__)
 
 
+_INDEXES = "SELECT c.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = %s"
+
+
 class Tables:
     """The target tables of one sink. What it has looked up it keeps, until ``forget``."""
 
@@ -57,6 +60,43 @@ class Tables:
         for name in tables:
             if find(connection, *name) is None:
                 self._refuse_missing(*name)
+
+    def forget_one(self, oid: int) -> None:
+        """A schema change was followed: the table is looked up anew."""
+        self._known.pop(oid, None)
+
+    def place_of(self, connection: Connection, oid: int) -> tuple[str, str] | None:
+        """Where the source's table of this oid is in the target; None: it is not mirrored."""
+        row = connection.execute(
+            "SELECT target_schema, target_table FROM penstock.tables WHERE sink = %s AND oid = %s", [self._sink, oid]
+        ).fetchone()
+        return (row[0], row[1]) if row is not None else None
+
+    def rename(self, connection: Connection, oid: int, now: tuple[str, str]) -> None:
+        """The source's table has another name, or another schema."""
+        row = connection.execute(
+            "SELECT target_schema, target_table, made FROM penstock.tables WHERE sink = %s AND oid = %s",
+            [self._sink, oid],
+        ).fetchone()
+        if row is not None and self._mode == "create" and (row[0], row[1]) != now:
+            self._known.pop(oid, None)
+            self._take_over(connection, oid, now)
+            self._rename(connection, (row[0], row[1]), now)
+            self._remember(connection, oid, now, row[2])
+
+    def drop(self, connection: Connection, oid: int) -> bool:
+        """Of a table that the sink has made. False: somebody else did, and it stays."""
+        place = self.place_of(connection, oid)
+        if place is None or self._mode == "existing" or not self._is_made(connection, place):
+            return False
+        connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(*place)))
+        connection.execute("DELETE FROM penstock.tables WHERE sink = %s AND oid = %s", [self._sink, oid])
+        self._known.pop(oid, None)
+        return True
+
+    def make_types(self, connection: Connection, oid: int, name: str) -> None:
+        """Those that the source's table needs and the target lacks."""
+        self._shapes.make_types(connection, oid, name)
 
     def fitted(self, connection: Connection, relation: Relation, target: Target) -> Target:
         """With all of the relation's columns, of its types. Columns that the source has no more stay, and may be NULL."""
@@ -188,20 +228,19 @@ class Tables:
     def _place(self, connection: Connection, relation: Relation) -> tuple[str, str]:
         """Where the source's table is in the target. A new name in the source is a new name here."""
         row = connection.execute(
-            "SELECT source_schema, source_table, target_schema, target_table, made FROM penstock.tables "
-            "WHERE sink = %s AND oid = %s",
+            "SELECT target_schema, target_table, made FROM penstock.tables WHERE sink = %s AND oid = %s",
             [self._sink, relation.oid],
         ).fetchone()
         source = relation.schema, relation.table
         if row is None or self._mode == "existing":
-            self._take_over(connection, relation)
+            self._take_over(connection, relation.oid, source)
             self._remember(connection, relation.oid, source, find(connection, *source) is None)
             return source
-        self._refuse_dropped(connection, (row[2], row[3]))
+        self._refuse_dropped(connection, (row[0], row[1]))
         if (row[0], row[1]) != source:
-            self._take_over(connection, relation)
-            self._rename(connection, (row[2], row[3]), source)
-            self._remember(connection, relation.oid, source, row[4])
+            self._take_over(connection, relation.oid, source)
+            self._rename(connection, (row[0], row[1]), source)
+            self._remember(connection, relation.oid, source, row[2])
         return source
 
     def _refuse_dropped(self, connection: Connection, target: tuple[str, str]) -> None:
@@ -214,25 +253,45 @@ class Tables:
                 f"Put it back, or copy it again: penstock tables FILE resync {name}; then start again.",
             )
 
-    def _take_over(self, connection: Connection, relation: Relation) -> None:
-        """Another table of the source had this name: its rows are none of this one's."""
+    def _take_over(self, connection: Connection, oid: int, name: tuple[str, str]) -> None:
+        """Another table of the source had this name: its rows are none of this one's.
+
+        It goes aside, under a name of its own: it may have been renamed in the source, and show up again.
+        """
         row = connection.execute(
-            "DELETE FROM penstock.tables WHERE sink = %s AND target_schema = %s AND target_table = %s AND oid <> %s "
-            "RETURNING oid, made",
-            [self._sink, relation.schema, relation.table, relation.oid],
+            "SELECT oid::bigint, made FROM penstock.tables "
+            "WHERE sink = %s AND target_schema = %s AND target_table = %s AND oid <> %s",
+            [self._sink, *name, oid],
         ).fetchone()
         if row is None:
             return
-        self._known.pop(row[0], None)
+        former, made = row
+        self._known.pop(former, None)
+        there = find(connection, *name)
+        if there is not None and (self._mode == "existing" or not made):
+            logger.warning(
+                "%s is another table in the source than before: the rows of the former one leave the target.",
+                ".".join(name),
+            )
+            connection.execute(sql.SQL("DELETE FROM {}").format(there.name))
+            there = None
+        if there is None:
+            connection.execute("DELETE FROM penstock.tables WHERE sink = %s AND oid = %s", [self._sink, former])
+            return
+        aside = Place(*name).beside(f"__before_{former}")
         logger.warning(
-            "%s is another table in the source than before: the rows of the former one leave the target.",
-            relation.qualified_name,
+            "%s is another table in the source than before: in the target the former one is called %s now.",
+            ".".join(name), aside.name,
+        )  # fmt: skip
+        for (index,) in connection.execute(_INDEXES, [there.oid]).fetchall():  # its names are for the other one
+            rename = sql.SQL("ALTER INDEX {} RENAME TO {}")
+            new = Place(name[0], index).beside(f"__before_{former}").name
+            connection.execute(rename.format(sql.Identifier(name[0], index), sql.Identifier(new)))
+        self._rename(connection, name, (aside.schema, aside.name))
+        connection.execute(
+            "UPDATE penstock.tables SET target_schema = %s, target_table = %s WHERE sink = %s AND oid = %s",
+            [aside.schema, aside.name, self._sink, former],
         )
-        former = find(connection, relation.schema, relation.table)
-        if former is not None and self._mode == "create" and row[1] and not _is_depended_on(connection, former):
-            connection.execute(sql.SQL("DROP TABLE {}").format(former.name))
-        elif former is not None:
-            connection.execute(sql.SQL("DELETE FROM {}").format(former.rows))
 
     def _rename(self, connection: Connection, before: tuple[str, str], now: tuple[str, str]) -> None:
         if find(connection, *before) is None:

@@ -21,9 +21,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock import failpoints
 from penstock.changelog.log import ChangeLog
 from penstock.changelog.plan import plan
-from penstock.errors import LogGap, PenstockError, SinkUnavailable, SparkLost
+from penstock.errors import LogGap, PenstockError, SinkRefused, SinkUnavailable, SparkLost
 from penstock.imports.record import TableRecord
 from penstock.lsn import LSN, ZERO
+from penstock.schema_changes.kinds import CreateTable, SetComment, TableChange
+from penstock.schema_changes.logged import LoggedCommand
 from penstock.sinks.contract import Batch, Imported, ImportPart, Sink
 from penstock.spark.writer import RECEIPTS, Writer, fault
 from penstock.state import CaptureState, PipelineState, SinkState, now
@@ -176,13 +178,28 @@ class SinkDelivery:
             with self.lock:
                 self.join(self.tables.due(admission), start)
                 self._refuse_outdated(admission, end)
-                self._commit_to_sink(Batch(number, start, end, staging), outcomes)
+                logged = [command for row in rows for command in pickle.loads(row.schema_log)]
+                commands = tuple(sorted(logged, key=lambda command: command.at))
+                self._stop_at_schema_change(commands)
+                self._commit_to_sink(Batch(number, start, end, staging, schema_log=commands), outcomes)
                 failpoints.reach(failpoints.BATCH_COMMITTED)
                 self._delivered(end, sum(row.changes for row in rows), max(row.commit_time for row in rows), begun)
             Directory(staging).delete_all()
         except PenstockError as error:
             self.error = error
             raise
+
+    def _stop_at_schema_change(self, commands: Sequence[LoggedCommand]) -> None:
+        if self._sink.settings.schema_changes != "stop":
+            return
+        for command in commands:
+            for change in command.changes:
+                if isinstance(change, TableChange) and not isinstance(change, CreateTable | SetComment):
+                    raise SinkRefused(
+                        f"Sink {self._name}: {change.table} was altered in the source at {LSN(command.at[0])} "
+                        f"({type(change).__name__}), and the sink is to stop at schema changes.",
+                        "Make the target as you want it; start with schema_changes: ignore (or apply) to pass this one.",
+                    )
 
     def _refuse_outdated(self, admission: int, end: LSN) -> None:
         """A batch from before a table joined, with changes of it that neither of the two has. It does not come to this: a

@@ -130,7 +130,10 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._tables_of is None:
             return 0, everything
         admission = read_admission(self._log.directory.sibling("parts"), self._tables_of)
-        return admission.version, lambda relation: admission.after(relation.oid)
+        return (
+            admission.version,
+            lambda relation: everything(relation) if relation.is_own else admission.after(relation.oid),
+        )
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]] | Iterator[pa.RecordBatch]:
         part = cast(UnitsPartition, partition)

@@ -16,10 +16,12 @@ from penstock.changelog.plan import WorkUnit
 from penstock.changes import ChangeBatch
 from penstock.errors import PenstockError, SinkError
 from penstock.lsn import LSN
+from penstock.schema_changes.logged import SCHEMA_LOG, logged_commands
 from penstock.sinks.contract import Batch, Sink
 
 RECEIPTS = (
-    "batch_start string, batch_end string, admission long, changes long, bytes long, commit_time long, receipt binary"
+    "batch_start string, batch_end string, admission long, changes long, bytes long, commit_time long, receipt binary, "
+    "schema_log binary"
 )
 
 
@@ -40,15 +42,18 @@ class Writer:
         start, end, admission = (rows[0][name] for name in ("batch_start", "batch_end", "admission"))
         units = [WorkUnit(**{k: v for k, v in row.items() if k in WorkUnit.__dataclass_fields__}) for row in rows]
         batch = Batch(-1, LSN.parse(start), LSN.parse(end), f"{self.staging_uri}/{end.replace('/', '-')}")
-        counted = Counted(change_batches(ChangeLog(self.log_uri), [u for u in units if u.segment], batch.start))
+        log = ChangeLog(self.log_uri)
+        of_tables = [unit for unit in units if unit.segment and unit.table != SCHEMA_LOG]
+        logged = logged_commands(change_batches(log, [unit for unit in units if unit.table == SCHEMA_LOG], batch.start))
+        counted = Counted(change_batches(log, of_tables, batch.start))
         receipt = pickle.dumps(outcome(self.sink, batch, iter(counted)))
         return pa.RecordBatch.from_arrays(
             [
                 pa.array([start]), pa.array([end]), pa.array([admission]), pa.array([counted.changes]),
                 pa.array([sum(unit.bytes for unit in units)]), pa.array([counted.commit_time]),
-                pa.array([receipt]),
+                pa.array([receipt]), pa.array([pickle.dumps(logged)]),
             ],
-            names=["batch_start", "batch_end", "admission", "changes", "bytes", "commit_time", "receipt"],
+            names=["batch_start", "batch_end", "admission", "changes", "bytes", "commit_time", "receipt", "schema_log"],
         )  # fmt: skip
 
 

@@ -1,0 +1,42 @@
+"""Rows of the schema log as they come with the stream: commands with their place among the changes of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from penstock.changes import INSERT, OWN_SCHEMA, ChangeBatch
+from penstock.schema_changes.kinds import SchemaChange
+from penstock.schema_changes.row import SchemaLogRow, changes
+
+SCHEMA_LOG = f"{OWN_SCHEMA}.schema_log"
+
+
+@dataclass(frozen=True)
+class LoggedCommand:
+    """``at`` is its place: commit LSN and sequence, as changes of tables have them."""
+
+    at: tuple[int, int]
+    row: dict[str, str | None]  # by column, Postgres's text
+
+    @cached_property
+    def parsed(self) -> SchemaLogRow:
+        return SchemaLogRow.parse(self.row)
+
+    @cached_property
+    def changes(self) -> tuple[SchemaChange, ...]:
+        return changes(self.parsed)
+
+
+def logged_commands(batches: Iterator[ChangeBatch]) -> list[LoggedCommand]:
+    """Of changes of the schema log. They are few, and looked at one by one."""
+    found = []
+    for batch in batches:
+        names = [column.name for column in batch.relation.columns]
+        for row in np.flatnonzero(batch.op == INSERT).tolist():  # others may delete from it, to keep it short
+            values = {name: column[row].as_py() for name, column in zip(names, batch.new, strict=True)}
+            found.append(LoggedCommand((int(batch.commit_lsn[row]), int(batch.sequence[row])), values))
+    return found

@@ -1,0 +1,389 @@
+"""Schema changes of the source, followed in a Postgres target, inside the transaction of the batch that they came with.
+
+1. New values of enum types come first and in a transaction of their own: Postgres does not let anybody use one before it is
+   committed. Made twice, it is there once.
+2. A command is followed when the changes that came before it to its table are applied, and before those that came after.
+3. What rows may violate until all of them are there (keys, constraints, NOT NULL) and what only reads them (indexes) comes in
+   at the end of the batch, if the table has it then, and as it is then.
+
+All of 2 and 3 is committed with the position, so a change is followed once. What a follower cannot find, because the table is
+not mirrored or somebody has altered the target, it leaves alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+import psycopg
+from psycopg import sql
+
+from penstock.postgres.connection import Connection
+from penstock.schema_changes import kinds
+from penstock.schema_changes.definitions import ColumnDefinition, Constraint, Definition, EnumDefinition, ForeignKey
+from penstock.schema_changes.kinds import SchemaChange, TableChange
+from penstock.schema_changes.logged import LoggedCommand
+from penstock.sinks.postgres_staging import StagedChanges
+from penstock.sinks.postgres_tables import Tables
+from penstock.sinks.postgres_target import Target, find
+
+logger = logging.getLogger(__name__)
+
+_Apply = Callable[[Sequence[StagedChanges]], None]
+_Follow = Callable[["SchemaFollower", Connection, Target, Any], None]
+
+
+class SchemaFollower:
+    """For one sink. ``on_drop``: whether what the source drops is kept in the target."""
+
+    def __init__(self, sink: str, tables: Tables, on_drop: Literal["keep", "drop"]) -> None:
+        self._sink, self._tables, self._on_drop = sink, tables, on_drop
+
+    def before_batch(self, connection: Connection, commands: Sequence[LoggedCommand]) -> None:
+        """Step 1. The connection is in no transaction."""
+        for command in commands:
+            for change in command.changes:
+                if isinstance(change, kinds.AddEnumValue) and _type_exists(connection, change.type):
+                    before = [change.before] if change.before is not None else []
+                    place = sql.Composed([sql.SQL(" BEFORE {}").format(sql.Literal(label)) for label in before])
+                    connection.execute(
+                        sql.SQL("ALTER TYPE {} ADD VALUE IF NOT EXISTS {}{}").format(
+                            _type_name(change.type), sql.Literal(change.label.label), place
+                        )
+                    )
+
+    def apply(
+        self, connection: Connection, commands: Sequence[LoggedCommand], staged: Sequence[StagedChanges], apply: _Apply
+    ) -> None:
+        """Steps 2 and 3; ``apply`` applies changes of tables."""
+        left, late = list(staged), _Late()
+        for command in commands:
+            for change in command.changes:
+                if isinstance(change, TableChange):
+                    due = [some for some in left if some.relation.oid == change.table.oid and some.last_at < command.at]
+                    if due:
+                        apply(due)
+                        left = [some for some in left if some not in due]
+                    late.note(change)
+                self._follow(connection, change)
+            late.note_definitions(command)
+            _tell_of_unknown(command)
+        apply(left)
+        for change, step in late.steps():
+            self._step(connection, change, step)
+
+    def _follow(self, connection: Connection, change: SchemaChange) -> None:
+        if isinstance(change, kinds.RenameTable | kinds.MoveTable):
+            self._rename(connection, change)
+        elif isinstance(change, kinds.DropTable):
+            self._drop_table(connection, change)
+        elif isinstance(change, TableChange):
+            self._step(connection, change, _STEPS.get(type(change)))
+        elif isinstance(change, kinds.RenameEnumValue) and _has_label(connection, change.type, change.before):
+            connection.execute(
+                sql.SQL("ALTER TYPE {} RENAME VALUE {} TO {}").format(
+                    _type_name(change.type), sql.Literal(change.before), sql.Literal(change.after)
+                )
+            )
+        elif isinstance(change, kinds.RenameType) and _type_exists(connection, change.type):
+            connection.execute(
+                sql.SQL("ALTER TYPE {} RENAME TO {}").format(_type_name(change.type), sql.Identifier(change.after))
+            )
+        elif isinstance(change, kinds.MoveType) and _type_exists(connection, change.type):
+            connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(change.after)))
+            connection.execute(
+                sql.SQL("ALTER TYPE {} SET SCHEMA {}").format(_type_name(change.type), sql.Identifier(change.after))
+            )
+
+    def _step(self, connection: Connection, change: TableChange, step: _Follow | None) -> None:
+        target = self._target(connection, change) if step is not None else None
+        if step is not None and target is not None:
+            logger.info("%s of the target follows: %s.", change.table, describe(change))
+            step(self, connection, target, change)
+            self._tables.forget_one(change.table.oid)
+
+    def _target(self, connection: Connection, change: TableChange) -> Target | None:
+        place = self._tables.place_of(connection, change.table.oid)
+        return find(connection, *place) if place is not None else None
+
+    def _rename(self, connection: Connection, change: kinds.RenameTable | kinds.MoveTable) -> None:
+        schema, table = change.table.schema, change.table.table
+        now = (schema, change.after) if isinstance(change, kinds.RenameTable) else (change.after, table)
+        if self._tables.place_of(connection, change.table.oid) is not None:
+            self._tables.rename(connection, change.table.oid, now)
+            logger.info("%s of the target follows: it is called %s now.", change.table, ".".join(now))
+
+    def _drop_table(self, connection: Connection, change: kinds.DropTable) -> None:
+        target = self._target(connection, change)
+        if target is None:
+            return
+        if self._on_drop == "drop" and self._tables.drop(connection, change.table.oid):
+            logger.warning("%s was dropped in the source, and so in the target.", change.table)
+        else:
+            logger.warning("%s was dropped in the source. It stays in the target, as it is.", change.table)
+
+    # One column or part at a time. The table and what is spoken of are there.
+
+    def add_column(self, connection: Connection, target: Target, change: kinds.AddColumn) -> None:
+        column = change.column
+        self._make_room(connection, target, column.name, column.id)
+        self._make_type(connection, change, column)
+        _alter(connection, target, sql.SQL("ADD COLUMN {}").format(column_words(column)))
+
+    def drop_column(self, connection: Connection, target: Target, change: kinds.DropColumn) -> None:
+        there = target.column(change.column.name)
+        if there is None:
+            return
+        name = sql.Identifier(there.name)
+        if self._on_drop == "drop":
+            _alter(connection, target, sql.SQL("DROP COLUMN {}").format(name))
+            return
+        logger.warning("Column %s of %s was dropped in the source. It stays in the target.", there.name, change.table)
+        if there.not_null and not there.generated:
+            _alter(connection, target, sql.SQL("ALTER COLUMN {} DROP NOT NULL").format(name))
+
+    def rename_column(self, connection: Connection, target: Target, change: kinds.RenameColumn) -> None:
+        if target.column(change.before) is None:
+            return
+        self._make_room(connection, target, change.after, change.id)
+        names = sql.Identifier(change.before), sql.Identifier(change.after)
+        _alter(connection, target, sql.SQL("RENAME COLUMN {} TO {}").format(*names))
+
+    def _make_room(self, connection: Connection, target: Target, name: str, id: int) -> None:
+        """A column that the source dropped and we kept has the name: its values are none of the new one's."""
+        if target.column(name) is not None:
+            aside = f"{name[:40]}__before_{id}"
+            names = sql.Identifier(name), sql.Identifier(aside)
+            _alter(connection, target, sql.SQL("RENAME COLUMN {} TO {}").format(*names))
+            logger.warning(
+                "Column %s of %s, which the source has no more, is called %s now.", name, target.table, aside
+            )
+
+    def retype_column(self, connection: Connection, target: Target, change: kinds.RetypeColumn) -> None:
+        there = target.column(change.before.name)
+        if change.same_type or there is None or there.generated or there.type == change.after.type:
+            return
+        name, type_ = sql.Identifier(there.name), sql.SQL(change.after.type)
+        collate = sql.SQL("COLLATE " + change.after.collation) if change.after.collation else sql.SQL("")
+        self._make_type(connection, change, change.after)
+        alter = sql.SQL("ALTER COLUMN {} TYPE {} {}").format(name, type_, collate)
+        try:
+            with connection.transaction():
+                _alter(connection, target, alter)
+        except (psycopg.errors.DatatypeMismatch, psycopg.errors.CannotCoerce):
+            drop = sql.SQL("ALTER COLUMN {} DROP DEFAULT, ").format(name)
+            _alter(connection, target, drop + alter + sql.SQL(" USING {}::text::{}").format(name, type_))
+
+    def _make_type(self, connection: Connection, change: TableChange, column: ColumnDefinition) -> None:
+        if connection.execute("SELECT to_regtype(%s)", [column.type]).fetchone() == (None,):
+            self._tables.make_types(connection, change.table.oid, str(change.table))
+
+    def set_not_null(self, connection: Connection, target: Target, change: kinds.SetNotNull) -> None:
+        self._alter_column(connection, target, change.column, sql.SQL("SET NOT NULL"))
+
+    def drop_not_null(self, connection: Connection, target: Target, change: kinds.DropNotNull) -> None:
+        self._alter_column(connection, target, change.column, sql.SQL("DROP NOT NULL"))
+
+    def set_default(self, connection: Connection, target: Target, change: kinds.SetDefault) -> None:
+        self._alter_column(connection, target, change.column, sql.SQL("SET DEFAULT " + change.expression))
+
+    def drop_default(self, connection: Connection, target: Target, change: kinds.DropDefault) -> None:
+        self._alter_column(connection, target, change.column, sql.SQL("DROP DEFAULT"))
+
+    def _alter_column(self, connection: Connection, target: Target, name: str, what: sql.SQL) -> None:
+        there = target.column(name)
+        if there is not None and not there.generated:
+            _alter(connection, target, sql.SQL("ALTER COLUMN {} {}").format(sql.Identifier(name), what))
+
+    def drop_primary_key(self, connection: Connection, target: Target, change: kinds.ReplacePrimaryKey) -> None:
+        if change.before is not None:
+            _drop_constraint(connection, target, change.before.name)
+
+    def add_primary_key(self, connection: Connection, target: Target, change: kinds.ReplacePrimaryKey) -> None:
+        if change.after is not None:
+            _add_constraint(connection, target, change.after)
+
+    def add_constraint(self, connection: Connection, target: Target, change: kinds.AddUnique | kinds.AddCheck) -> None:
+        _add_constraint(connection, target, change.constraint)
+
+    def drop_constraint(
+        self, connection: Connection, target: Target, change: kinds.DropUnique | kinds.DropCheck
+    ) -> None:
+        _drop_constraint(connection, target, change.constraint.name)
+
+    def add_foreign_key(self, connection: Connection, target: Target, change: kinds.AddForeignKey) -> None:
+        """Only to a table that is mirrored as well."""
+        key = change.foreign_key
+        if self._tables.place_of(connection, key.referenced.oid) is not None:
+            _add_constraint(connection, target, key)
+
+    def drop_foreign_key(self, connection: Connection, target: Target, change: kinds.DropForeignKey) -> None:
+        _drop_constraint(connection, target, change.foreign_key.name)
+
+    def create_index(self, connection: Connection, target: Target, change: kinds.CreateIndex) -> None:
+        there = connection.execute(
+            "SELECT 1 FROM pg_class WHERE relnamespace = %s::regnamespace AND relname = %s",
+            [sql.Identifier(target.schema).as_string(), change.index.name],
+        ).fetchone()
+        if there is None:
+            connection.execute(sql.SQL(change.index.definition))  # Postgres's own words, names qualified
+
+    def drop_index(self, connection: Connection, target: Target, change: kinds.DropIndex) -> None:
+        name = sql.Identifier(target.schema, change.index.name)
+        connection.execute(sql.SQL("DROP INDEX IF EXISTS {}").format(name))
+
+    def rename_part(self, connection: Connection, target: Target, change: kinds.RenamePart) -> None:
+        before, after = sql.Identifier(change.before), sql.Identifier(change.after)
+        if change.part == "index":
+            index = sql.Identifier(target.schema, change.before)
+            connection.execute(sql.SQL("ALTER INDEX IF EXISTS {} RENAME TO {}").format(index, after))
+        elif _has_constraint(connection, target, change.before):
+            _alter(connection, target, sql.SQL("RENAME CONSTRAINT {} TO {}").format(before, after))
+
+    def set_comment(self, connection: Connection, target: Target, change: kinds.SetComment) -> None:
+        comment = sql.Literal(change.comment)
+        if change.column is None:
+            connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(target.name, comment))
+        elif target.column(change.column) is not None:
+            column = sql.Identifier(target.schema, target.table, change.column)
+            connection.execute(sql.SQL("COMMENT ON COLUMN {} IS {}").format(column, comment))
+
+
+_STEPS: dict[type[TableChange], _Follow] = {
+    kinds.AddColumn: SchemaFollower.add_column,
+    kinds.DropColumn: SchemaFollower.drop_column,
+    kinds.RenameColumn: SchemaFollower.rename_column,
+    kinds.RetypeColumn: SchemaFollower.retype_column,
+    kinds.DropNotNull: SchemaFollower.drop_not_null,
+    kinds.SetDefault: SchemaFollower.set_default,
+    kinds.DropDefault: SchemaFollower.drop_default,
+    kinds.ReplacePrimaryKey: SchemaFollower.drop_primary_key,
+    kinds.DropUnique: SchemaFollower.drop_constraint,
+    kinds.DropCheck: SchemaFollower.drop_constraint,
+    kinds.DropForeignKey: SchemaFollower.drop_foreign_key,
+    kinds.DropIndex: SchemaFollower.drop_index,
+    kinds.RenamePart: SchemaFollower.rename_part,
+    kinds.SetComment: SchemaFollower.set_comment,
+}
+_LAST_STEPS: dict[type[TableChange], _Follow] = {
+    kinds.SetNotNull: SchemaFollower.set_not_null,
+    kinds.ReplacePrimaryKey: SchemaFollower.add_primary_key,
+    kinds.AddUnique: SchemaFollower.add_constraint,
+    kinds.AddCheck: SchemaFollower.add_constraint,
+    kinds.AddForeignKey: SchemaFollower.add_foreign_key,
+    kinds.CreateIndex: SchemaFollower.create_index,
+}
+
+
+class _Late:
+    """What comes in at the end of a batch, if the last definition of its table still has it."""
+
+    def __init__(self) -> None:
+        self._noted: list[TableChange] = []
+        self._definitions: dict[int, Definition | None] = {}
+
+    def note(self, change: TableChange) -> None:
+        if type(change) in _LAST_STEPS:
+            self._noted.append(change)
+
+    def note_definitions(self, command: LoggedCommand) -> None:
+        self._definitions |= {table.oid: table.after for table in command.parsed.tables}
+
+    def steps(self) -> Iterator[tuple[TableChange, _Follow]]:
+        seen = set()
+        for change in self._noted:
+            definition = self._definitions.get(change.table.oid)
+            now = _as_it_is(change, definition) if definition is not None else None
+            if now is not None and now not in seen:
+                seen.add(now)
+                yield now, _LAST_STEPS[type(now)]
+
+
+def _as_it_is(change: TableChange, definition: Definition) -> TableChange | None:
+    """The change in the words of the table's last definition; None: that does not have it any more."""
+    table = definition.name
+    match change:
+        case kinds.SetNotNull(id=id):
+            columns = [column for column in definition.columns if column.id == id and column.not_null]
+            return kinds.SetNotNull(table, id, columns[0].name) if columns else None
+        case kinds.ReplacePrimaryKey():
+            return kinds.ReplacePrimaryKey(table, None, definition.primary_key) if definition.primary_key else None
+        case kinds.AddUnique(constraint=part):
+            return next((kinds.AddUnique(table, one) for one in definition.uniques if one.id == part.id), None)
+        case kinds.AddCheck(constraint=part):
+            return next((kinds.AddCheck(table, one) for one in definition.checks if one.id == part.id), None)
+        case kinds.AddForeignKey(foreign_key=key):
+            return next((kinds.AddForeignKey(table, one) for one in definition.foreign_keys if one.id == key.id), None)
+        case kinds.CreateIndex(index=index):
+            return next((kinds.CreateIndex(table, one) for one in definition.indexes if one.id == index.id), None)
+    return None
+
+
+def describe(change: TableChange) -> str:
+    """For people: AddColumn is ``add column``."""
+    words = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in type(change).__name__)
+    return words.strip()
+
+
+def column_words(column: ColumnDefinition) -> sql.Composed:
+    """As in CREATE TABLE. Values of an identity column come from the source, so it is an ordinary one until the table is
+    copied again."""
+    parts = [sql.Identifier(column.name), sql.SQL(column.type)]
+    if column.collation:
+        parts.append(sql.SQL("COLLATE " + column.collation))
+    if column.generated:
+        kind = "STORED" if column.generated == "s" else "VIRTUAL"
+        parts.append(sql.SQL(f"GENERATED ALWAYS AS ({column.default}) {kind}"))
+    elif column.default is not None:
+        parts.append(sql.SQL("DEFAULT " + column.default))
+    if column.not_null and (column.default is not None or column.generated):
+        parts.append(sql.SQL("NOT NULL"))
+    return sql.SQL(" ").join(parts)
+
+
+def _alter(connection: Connection, target: Target, what: sql.Composed | sql.SQL) -> None:
+    connection.execute(sql.SQL("ALTER TABLE {} {}").format(target.name, what))
+
+
+def _has_constraint(connection: Connection, target: Target, name: str) -> bool:
+    query = "SELECT 1 FROM pg_constraint WHERE conrelid = %s AND conname = %s"
+    return connection.execute(query, [target.oid, name]).fetchone() is not None
+
+
+def _add_constraint(connection: Connection, target: Target, constraint: Constraint | ForeignKey) -> None:
+    if not _has_constraint(connection, target, constraint.name):
+        definition = sql.SQL(constraint.definition)
+        _alter(connection, target, sql.SQL("ADD CONSTRAINT {} {}").format(sql.Identifier(constraint.name), definition))
+
+
+def _drop_constraint(connection: Connection, target: Target, name: str) -> None:
+    _alter(connection, target, sql.SQL("DROP CONSTRAINT IF EXISTS {}").format(sql.Identifier(name)))
+
+
+def _type_name(type_: EnumDefinition) -> sql.Identifier:
+    return sql.Identifier(type_.schema, type_.name)
+
+
+def _type_exists(connection: Connection, type_: EnumDefinition) -> bool:
+    query = "SELECT 1 FROM pg_type WHERE typtype = 'e' AND oid = to_regtype(%s)"
+    return connection.execute(query, [_type_name(type_).as_string()]).fetchone() is not None
+
+
+def _has_label(connection: Connection, type_: EnumDefinition, label: str) -> bool:
+    query = "SELECT 1 FROM pg_enum WHERE enumtypid = to_regtype(%s) AND enumlabel = %s"
+    return connection.execute(query, [_type_name(type_).as_string(), label]).fetchone() is not None
+
+
+def _tell_of_unknown(command: LoggedCommand) -> None:
+    for change in command.changes:
+        if isinstance(change, kinds.OtherCommand) and change.error:
+            logger.warning(
+                "What %s did in the source is not known (%s), so it is not followed.", change.tag, change.error
+            )
+        if isinstance(change, kinds.RewriteTable) and {"type", "default"} & set(change.reasons):
+            logger.warning(
+                "%s was rewritten in the source, with values that the stream does not tell. If they were computed (USING, a "
+                "volatile default), copy it again: penstock tables FILE resync %s.",
+                change.table, change.table,
+            )  # fmt: skip
