@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -129,6 +129,13 @@ def _known(name: str, known: dict[str, Any], where: str) -> str:
     for candidate in (name, f"public.{name}"):
         if candidate in known:
             return candidate
-    near = difflib.get_close_matches(name if "." in name else f"public.{name}", known, 1)
-    hint = f"Did you mean {near[0]}?" if near else "`penstock tables FILE list` shows those of the subscription."
+    near = _nearest(name, known)
+    hint = f"Did you mean {near}?" if near else "`penstock tables FILE list` shows those of the subscription."
     raise ConfigError(f"There is no table {name} in {where}.", hint)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str | None:
+    """A name without a schema is compared with names without one: what all have in common makes none of them likely."""
+    compared = {each if "." in name else each.partition(".")[2]: each for each in known}
+    near = difflib.get_close_matches(name, compared, 1)
+    return compared[near[0]] if near else None

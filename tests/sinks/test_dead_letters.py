@@ -526,7 +526,9 @@ def test_a_warning_counts_the_letters_and_names_the_command(
     replica.changed(insert(1, "bad"), insert(2, "bad"), insert(3, "c"))
     (said,) = [record.getMessage() for record in caplog.records if "dead letters" in record.getMessage()]
     assert "refused 2 rows (2 of public.accounts)" in said
-    assert "penstock dead-letters FILE list --sink replica" in said
+    assert "now dead letters: see `penstock dead-letters FILE list --sink replica`" in said
+    replica.changed(insert(4, "bad"))
+    assert "refused a row (1 of public.accounts), now a dead letter:" in caplog.records[-1].getMessage()
 
 
 # replay

@@ -159,6 +159,15 @@ def test_a_check_names_what_is_missing_for_the_sources_tables(closed: str, sink:
     ]
 
 
+def test_a_check_names_all_that_is_missing_at_once(closed: str, sink: NewSink) -> None:
+    url = new_role(closed)
+    checked = sink(url)
+    checked.source_tables, checked.source_is_copied = [("public", "orders")], True
+    on_database, on_schema = refusal(checked.check)
+    assert "CREATE ON DATABASE" in on_database
+    assert on_schema == f'GRANT USAGE, CREATE ON SCHEMA "public" TO "{role_of(url)}"'
+
+
 def test_a_check_of_existing_tables_names_one_that_is_not_there(closed: str, sink: NewSink) -> None:
     checked = sink(closed, schema="existing")
     checked.source_tables = [("public", "absent")]

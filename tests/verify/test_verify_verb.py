@@ -115,6 +115,15 @@ def test_wrong_usage_is_exit_code_2(shop: Shop) -> None:
     assert "only sinks of type duckdb and postgres" in shop.verify("--sink", "files").err
 
 
+def test_a_name_without_its_schema_is_found_in_another_and_one_like_nothing_is_not(shop: Shop) -> None:
+    shop.mirror.source("create schema sales; create table sales.items (id int primary key)")
+    pipeline = Pipeline.from_file(shop.file)
+    pipeline.init()
+    pipeline.add_tables(["sales.items"])
+    assert "Did you mean sales.items?" in shop.verify("--table", "items").err
+    assert "`penstock tables FILE list` shows" in shop.verify("--table", "xyz").err
+
+
 def test_a_table_that_the_sink_has_not_got_is_a_difference_if_it_has_rows(shop: Shop) -> None:
     shop.mirror.source("create table public.late (id int primary key)")
     pipeline = Pipeline.from_file(shop.file)

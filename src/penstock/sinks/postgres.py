@@ -129,9 +129,12 @@ class PostgresSink(Sink[PostgresSettings]):
         """Whether the role may do what it has to, and what is worth knowing about the target."""
         name, mode = self.settings.name, self.settings.tables_schema
         with self._session.opened() as connection:
-            self._refuse_unfit(connection)
             rights = Rights(connection, name)
-            rights.require(rights.for_tables(self.source_tables, mode, self.source_is_copied))
+            of_tables = rights.for_tables(self.source_tables, mode, self.source_is_copied)
+            if of_database := rights.on_database():
+                rights.require([*of_database, *of_tables])
+            self._refuse_unfit(connection)
+            rights.require(of_tables)
             if mode == "existing":
                 Tables(name, mode, Shapes(name, "")).require(connection, self.source_tables)
             version = connection.info.server_version // 10000

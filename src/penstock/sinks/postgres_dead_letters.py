@@ -91,10 +91,11 @@ class LetterBox:
             return
         tables = Counter(row.change.relation.qualified_name for row in refused)
         logger.warning(
-            "Sink %s: the target refused %s (%s). They are dead letters now: see penstock dead-letters FILE list --sink %s.",
+            "Sink %s: the target refused %s (%s), now %s: see `penstock dead-letters FILE list --sink %s`.",
             self._sink,
             f"{len(refused):,} rows" if len(refused) > 1 else "a row",
             ", ".join(f"{count:,} of {name}" for name, count in tables.items()),
+            "dead letters" if len(refused) > 1 else "a dead letter",
             self._sink,
         )
 
