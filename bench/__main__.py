@@ -1,6 +1,6 @@
-"""``make bench``: every figure in one table, ratios measured within the run. Takes some five minutes.
+"""``make bench``: every figure in one table, ratios measured within the run. Takes some half an hour.
 
-``python -m bench --rows 100000`` for a quick look.
+``python -m bench --only replica`` for a part, ``--rows 100000`` for a quick look.
 """
 
 from __future__ import annotations

@@ -52,7 +52,8 @@ POLICIES: dict[type[errors.PenstockError], Policy] = {
     ),
     errors.LogGap: Policy(
         Verdict.STOP,
-        "Load the sink afresh, or remove its state (under state_dir) so that it starts where the log does.",
+        "Load the sink afresh; or let it start where the log does: remove its position, in penstock.progress of a duckdb or "
+        "postgres target, else its state under state_dir.",
     ),
     errors.DecodeError: Policy(Verdict.STOP, "Report it with the message above; nothing was skipped."),
     errors.UnrepresentableValue: Policy(
