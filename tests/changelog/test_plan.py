@@ -159,6 +159,21 @@ def test_a_table_whose_definition_changes_stays_in_one_task(scripted: LogScript,
             assert found == in_force
 
 
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_a_table_that_is_renamed_stays_in_order(tmp_path: Path, parallelism: int) -> None:
+    before = relation("public", "orders", id="int8", key=("id",), oid=1)
+    after = relation("public", "sales", id="int8", key=("id",), oid=1)
+    stream = script.ScriptedStream(START)
+    for table, values in ((before, "1"), (after, "2345"), (before, "6")):
+        with stream.transaction():
+            stream.relation(table)
+            for value in values:
+                stream.insert(table, [value])
+    log = log_of(tmp_path, stream, before, after)
+    (task,) = tasks_of(log, START, parallelism)
+    assert [key for batch in task for key in batch.new[0].to_pylist()] == list("123456")
+
+
 def test_a_hot_table_is_divided_by_its_key(tmp_path: Path) -> None:
     table = relation("public", "t", id="int8", key=("id",), oid=1)
     stream = script.ScriptedStream(START)

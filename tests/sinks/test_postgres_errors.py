@@ -14,6 +14,7 @@ from psycopg import conninfo
 
 from penstock.error_policy import Verdict, policy_for
 from penstock.errors import PenstockError, SinkRefused, SinkUnavailable
+from penstock.testing.change_batches import changes, relation
 from penstock.testing.conditions import wait_until
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 from tests.sinks.test_postgres_sink import Replica, account, accounts
@@ -147,6 +148,20 @@ def test_a_deadlock_with_somebody_is_tried_again(database: str, new_replica: New
     assert "deadlock detected" in str(problems[0])
     assert is_tried_again(problems[0])
     goes_on(replica)
+
+
+@pytest.mark.parametrize("setting", ["array_nulls = off", "quote_all_identifiers = on"])
+def test_settings_that_change_how_text_is_read_or_types_are_named_do_not_hold(
+    database: str, new_replica: NewReplica, setting: str
+) -> None:
+    replica = new_replica(new_role(database, "alter role {role} superuser", f"alter role {{role}} set {setting}"))
+    as_superuser(
+        database, "create table lists (id int primary key, v text[])", "create view seen as select * from public.lists"
+    )
+    lists = relation("public", "lists", id="integer", v="text[]", key=("id",))
+    replica.deliver([changes(lists, [("insert", {"id": 1, "v": "{x,NULL}"})], lsn=0x10)])
+    with psycopg.connect(database) as connection:
+        assert connection.execute("select v from lists").fetchall() == [(["x", None],)]
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,36 @@ def test_a_unique_expression_counts_as_well(replica: Replica) -> None:
     assert replica.rows("select id, note from accounts order by id") == [(1, "y"), (2, "X")]
 
 
+def test_a_generated_column_that_is_unique_counts_as_well(replica: Replica) -> None:
+    replica.execute(
+        "create table accounts (id int primary key, email text, note text, "
+        "low text generated always as (lower(email)) stored unique)"
+    )
+    replica.deliver(accounts(("insert", account(1, "a")), ("insert", account(2, "b"))))
+    replica.deliver(accounts(("update", account(1, "b")), ("update", account(2, "a"))))
+    assert replica.rows("select id, email from accounts order by id") == [(1, "b"), (2, "a")]
+
+
+def test_a_condition_of_a_unique_index_is_one_of_its_columns(replica: Replica) -> None:
+    replica.execute(
+        "create table accounts (id int primary key, email text, note text); "
+        "create unique index on accounts (email) where note = 'x'; create unique index on accounts (email) where note = 'y'"
+    )
+    replica.deliver(accounts(("insert", account(1, "a", "x")), ("insert", account(2, "a", "y"))))
+    replica.deliver(accounts(("update", account(1, "a", "y")), ("update", account(2, "a", "x"))))
+    assert replica.rows("select id, note from accounts order by id") == [(1, "y"), (2, "x")]
+
+
+def test_an_index_that_only_a_partition_has_counts_as_well(replica: Replica) -> None:
+    replica.execute(
+        "create table accounts (id int primary key, email text, note text) partition by range (id); "
+        "create table few partition of accounts for values from (0) to (100); create unique index on few (email)"
+    )
+    replica.deliver(accounts(("insert", account(1, "a")), ("insert", account(2, "b"))))
+    replica.deliver(accounts(("update", account(1, "b")), ("update", account(2, "a"))))
+    assert replica.rows("select id, email from accounts order by id") == [(1, "b"), (2, "a")]
+
+
 def test_an_update_touches_only_the_rows_that_change_and_only_their_columns(replica: Replica) -> None:
     replica.execute("create table accounts (note text, extra int default 7, id int primary key, email text)")
     replica.deliver(accounts(("insert", account(1, "a")), ("insert", account(2, "b"))))
@@ -274,6 +304,16 @@ def test_a_column_that_the_source_added_or_retyped_follows(replica: Replica) -> 
     wider = relation("public", "accounts", id="bigint", email="text", note="integer", more="text[]", key=("id",))
     replica.deliver([changes(wider, [("insert", {"id": 1 << 40, "note": 6, "more": "{x,NULL}"})], lsn=0x1010)])
     assert replica.rows("select * from accounts order by id") == [(1, "a", 5, None), (1 << 40, None, 6, ["x", None])]
+
+
+def test_a_column_follows_to_a_type_that_its_default_is_none_of(replica: Replica) -> None:
+    replica.deliver(accounts(("insert", account(1, "a", "5"))))
+    replica.execute("alter table accounts alter note set default 'none', alter email set default 'nobody'")
+    retyped = relation("public", "accounts", id="bigint", email="text", note="integer", key=("id",))
+    replica.deliver([changes(retyped, [("insert", {"id": 2, "note": 6})], lsn=0x1010)])
+    assert replica.rows("select id, note from accounts order by id") == [(1, 5), (2, 6)]
+    replica.execute("insert into accounts (id) values (3)")
+    assert replica.rows("select email, note from accounts where id = 3") == [("nobody", None)]
 
 
 def test_with_existing_tables_nothing_is_created_or_altered(database: str, tmp_path: Path) -> None:

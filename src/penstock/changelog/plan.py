@@ -67,17 +67,33 @@ def plan(
 
     ``admit`` says for each table from where on its changes are wanted; None: not at all.
     """
-    tables: dict[str, list[_Found]] = defaultdict(list)
+    found: list[_Found] = []
     for stretch in log.after(start, end):
         for name in stretch.segments:
             for entry, rows in enumerate(log.open(name).relations):
                 after = admit(rows.relation)
                 if after is not None and after < stretch.end:
-                    tables[rows.relation.qualified_name].append(_Found(name, entry, rows, after))
-    total = sum(found.rows.bytes for units in tables.values() for found in units)
-    tasks = 1 if total < SMALL_BYTES else parallelism
-    groups = [group for units in tables.values() for group in _divide(units, tasks)]
+                    found.append(_Found(name, entry, rows, after))
+    tasks = 1 if sum(unit.rows.bytes for unit in found) < SMALL_BYTES else parallelism
+    groups = [group for units in _by_table(found) for group in _divide(units, tasks)]
     return _pack(groups, tasks)
+
+
+def _by_table(found: list[_Found]) -> list[list[_Found]]:
+    """In order. A table stays together under whatever names it had, and with others that had one of them."""
+    first: dict[int | str, int | str] = {}  # of tables that belong together, the one that all lead to
+
+    def lead(table: int | str) -> int | str:
+        while first.setdefault(table, table) != table:
+            table = first[table]
+        return table
+
+    for relation in {unit.rows.relation for unit in found}:
+        first[lead(relation.qualified_name)] = lead(relation.oid)
+    tables: dict[int | str, list[_Found]] = defaultdict(list)
+    for unit in found:
+        tables[lead(unit.rows.relation.oid)].append(unit)
+    return list(tables.values())
 
 
 def _divide(units: list[_Found], parts: int) -> list[list[WorkUnit]]:

@@ -31,6 +31,7 @@ OUTPUT_SETTINGS: Mapping[str, str] = {
 _SESSION_SETTINGS = {
     **OUTPUT_SETTINGS,
     "search_path": "",  # so that format_type and regclass always name the schema
+    "quote_all_identifiers": "off",  # likewise: and always write a type the same way
     "row_security": "off",  # a policy that hides rows from us is an error, not a silently smaller table
     "statement_timeout": "0",  # the role's own may be meant for people
     "lock_timeout": "0",

@@ -332,12 +332,19 @@ class TableChanges:
 
 
 def by_table(staged: Sequence[StagedChanges]) -> list[list[StagedChanges]]:
-    """The changes of each table, in order. Rows of a table without columns say nothing."""
+    """The changes of each table, in order; those from before it got another name apart, since a table that took its name may
+    come in between. Rows of a table without columns say nothing."""
     by_table: dict[int, list[StagedChanges]] = {}
     for change in staged:
         if change.relation.columns:
             by_table.setdefault(change.relation.oid, []).append(change)
-    return sorted(by_table.values(), key=lambda changes: max(change.last_at for change in changes))
+    named = (groupby(changes, key=lambda change: _name(change.relation)) for changes in by_table.values())
+    groups = [list(some) for changes in named for _, some in changes]
+    return sorted(groups, key=lambda changes: max(change.last_at for change in changes))
+
+
+def _name(relation: Relation) -> tuple[str, str]:
+    return relation.schema, relation.table
 
 
 def missing_row(relation: Relation, key: Sequence[object], kept: Sequence[int]) -> RowRefused:

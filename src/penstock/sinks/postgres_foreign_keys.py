@@ -101,9 +101,10 @@ class OrderedApplier(Applier):
         self._connection.execute("SET CONSTRAINTS ALL DEFERRED")
         groups = by_table(staged)
         names = {changes.relation for group in groups for changes in group}
-        if where_known or len(names) > len({relation.qualified_name for relation in names}):
-            # Into the table of an import, which has no foreign keys. Or a name has passed from one table to another,
-            # which has an order of its own.
+        distinct = min(len({(r.schema, r.table) for r in names}), len({r.oid for r in names}))
+        if where_known or len(names) > distinct:
+            # Into the table of an import, which has no foreign keys. Or a name has passed from one table to another, or a
+            # table from one name to another, which has an order of its own.
             super().apply(staged, target_of, where_known=where_known)
             return
         for turn in _turns(groups):

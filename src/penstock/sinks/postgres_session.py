@@ -18,8 +18,8 @@ from penstock.sinks.postgres_rights import Rights
 # Text that the source wrote is read the way it was written, whatever the target's database or role is configured to; and a
 # commit is on the target's disk when it is answered.
 _SETTINGS = """
-    SET xmlbinary = 'base64'; SET lc_monetary = 'C'; SET idle_session_timeout = 0;
-    SET idle_in_transaction_session_timeout = 0; SET check_function_bodies = off;
+    SET xmlbinary = 'base64'; SET xmloption = 'content'; SET array_nulls = on; SET lc_monetary = 'C';
+    SET idle_session_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET check_function_bodies = off;
     SET default_transaction_isolation = 'read committed';
     SELECT set_config(name, CASE name WHEN 'synchronous_commit' THEN 'on' ELSE '0' END, false) FROM pg_settings
     WHERE name = 'transaction_timeout' OR (name = 'synchronous_commit' AND setting = 'off');

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Literal, NoReturn
 
+import psycopg
 from psycopg import sql
 
 from penstock.changes import Column, Relation
@@ -115,7 +116,13 @@ class Tables:
         alter = sql.SQL("ALTER TABLE {} {}").format(target.name, sql.SQL(", ").join(changes))
         Rights(connection, self._sink).require_owner(target.schema, target.table, alter)
         logger.info("Table %s.%s of the target is altered to fit the source's.", target.schema, target.table)
-        connection.execute(alter)
+        try:
+            with connection.transaction():
+                connection.execute(alter)
+        except psycopg.errors.DatatypeMismatch:  # a default that the new type does not take: the source had to drop it
+            retyped = [column.name for column in relation.columns if _is_retyped(target, column)]
+            changes += [sql.SQL("ALTER COLUMN {} DROP DEFAULT").format(sql.Identifier(name)) for name in retyped]
+            connection.execute(sql.SQL("ALTER TABLE {} {}").format(target.name, sql.SQL(", ").join(changes)))
         return _found(connection, target.schema, target.table)
 
     def shadow(self, connection: Connection, relation: Relation, job: int) -> Target:
@@ -140,6 +147,9 @@ class Tables:
         schema, table = source
         self._known.pop(relation.oid, None)
         before = find(connection, schema, table)
+        if before is not None and not _is_depended_on(connection, before):
+            self._take_over(connection, relation.oid, source)
+            before = find(connection, schema, table)
         made = self._is_made(connection, source)
         if before is not None and (not made or self._mode == "existing" or _is_depended_on(connection, before)):
             self.refuse_rows_of_others(connection, source)
@@ -342,9 +352,14 @@ def _fit(target: Target, column: Column) -> list[sql.Composed]:
     there, name, type = target.column(column.name), sql.Identifier(column.name), sql.SQL(column.type_name)
     if there is None:
         return [sql.SQL("ADD COLUMN {} {}").format(name, type)]
-    if there.generated or there.type == column.type_name:
+    if not _is_retyped(target, column):
         return []
     return [sql.SQL("ALTER COLUMN {} TYPE {} USING {}::text::{}").format(name, type, name, type)]
+
+
+def _is_retyped(target: Target, column: Column) -> bool:
+    there = target.column(column.name)
+    return there is not None and not there.generated and there.type != column.type_name
 
 
 def _beside(schema: str, table: str, job: int) -> Place:
