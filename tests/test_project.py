@@ -107,6 +107,12 @@ print([child.name() for child in psutil.Process().children(recursive=True)])
     assert run_python(script) == "[]"
 
 
+def test_the_command_line_starts_without_spark_pandas_and_the_clients_of_sinks() -> None:
+    heavy = ["pyspark", "pandas", "duckdb", "penstock.sinks.postgres"]
+    script = f"import sys, penstock.cli.main; print([name for name in {heavy!r} if name in sys.modules])"
+    assert run_python(script) == "[]"
+
+
 def test_the_layers_see_real_imports() -> None:
     assert "penstock.errors" in set(imports_of("penstock.error_policy"))
     assert "penstock.config.sink" in set(imports_of("penstock.sinks.contract"))

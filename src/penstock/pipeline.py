@@ -45,8 +45,7 @@ from penstock.state import PipelineState, SourceState
 from penstock.supervision import Role, Supervisor, repeated
 from penstock.table_status import TableStatus
 from penstock.tables import Tables
-from penstock.verify.report import TableReport
-from penstock.verify.verification import Progress, Verification, unwatched
+from penstock.verify.report import Progress, TableReport, unwatched
 
 logger = logging.getLogger(__name__)
 
@@ -168,6 +167,8 @@ class Pipeline:
         self, tables: Sequence[str] = (), sinks: Sequence[str] = (), most: int = 20, progress: Progress = unwatched
     ) -> Iterator[TableReport]:
         """Compares what the sinks hold of these tables, or of all, with the source. ``most``: of differing keys to name."""
+        from penstock.verify.verification import Verification  # brings the clients of sinks
+
         self.state.require_owner(self.config.name)
         with closing(connect(self._url, application_name="penstock verify")) as connection:
             verification = Verification(connection, self.config, self.sinks(sinks), self.state, most, progress)

@@ -19,8 +19,8 @@ from penstock.cli.look_verbs import AsJson
 from penstock.cli.signals import stop_on_signals
 from penstock.cli.watching import LINE_SECONDS
 from penstock.pipeline import Pipeline
+from penstock.verify.report import Progress as Hears
 from penstock.verify.report import TableReport
-from penstock.verify.verification import Progress as Hears
 
 logger = logging.getLogger(__name__)
 

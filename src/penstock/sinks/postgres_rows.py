@@ -20,7 +20,7 @@ _OPS = {"removed": "delete", "deletes": "delete", "partly_kept": "update", "upda
 KINDS = tuple(_OPS)  # in the order in which they are applied
 _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "b": "\b", "f": "\f", "v": "\v"}
 
-_NO_LINES = pa.array([], pa.string())
+_NO_LINES = pa.nulls(0, pa.string())  # not pa.array, which brings pandas
 
 Values = Mapping[str, str | None]  # by the column's name, as Postgres writes them
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from penstock.verify.target import Key
+
+Progress = Callable[[str, str, int, int | None], None]
+"""Sink, table, rows compared so far, and how many there are about; None if nobody knows."""
 
 Kind = Literal["missing", "extra", "differs", "repeated"]
 
@@ -63,3 +66,7 @@ class Verdicts:
 
     differences: list[Difference] = field(default_factory=list)
     unjudged: list[Key] = field(default_factory=list)
+
+
+def unwatched(sink: str, table: str, rows: int, estimated: int | None) -> None:
+    """Nobody wants to hear of progress."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -27,18 +27,11 @@ from penstock.tables import Tables
 from penstock.verify.comparison import TableComparison
 from penstock.verify.duckdb_target import DuckDBTarget
 from penstock.verify.postgres_target import PostgresTarget
-from penstock.verify.report import TableReport
+from penstock.verify.report import Progress, TableReport, unwatched
 from penstock.verify.standing import Standing
 from penstock.verify.target import VerifiableTarget
 
 VERIFIABLE = ("duckdb", "postgres")
-
-Progress = Callable[[str, str, int, int | None], None]
-"""Sink, table, rows compared so far, and how many there are about; None if nobody knows."""
-
-
-def unwatched(sink: str, table: str, rows: int, estimated: int | None) -> None:
-    pass
 
 
 @dataclass(frozen=True)
