@@ -6,11 +6,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from penstock.errors import SinkRefused
 from penstock.postgres.connection import Connection
+from penstock.verify import duckdb_target
 from tests.verify.duckdb_mirror import Mirror, said
 
 ITEMS = """
@@ -269,7 +271,8 @@ def test_a_file_that_another_process_has_open_is_waited_for(items: Mirror, monke
             waits.append(seconds)
             other.communicate()
 
-        monkeypatch.setattr(time, "sleep", closes_it)
+        clock = SimpleNamespace(sleep=closes_it, monotonic=time.monotonic)  # its own: other threads sleep, too
+        monkeypatch.setattr(duckdb_target, "time", clock)
         position = items.target.position()
     assert position is not None
     assert len(waits) == 1
