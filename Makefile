@@ -8,7 +8,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-JOBS ?= 3
+JOBS ?= 2
 ROUNDS ?= 20
 SEED ?= 1
 
@@ -43,7 +43,7 @@ lint: venv
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Tests mostly wait, for servers and JVMs, so there are more jobs than cores. A file's tests stay together, for their fixtures.
+# Side by side, since tests often wait for servers and JVMs. A file's tests stay together, for their fixtures.
 pytest: lint
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 

@@ -66,7 +66,7 @@ class LivingPipeline(PipelineWithImports):
         with psycopg.connect(self.url) as connection:
             return [Table(schema, name, *_definition(connection, schema, name)) for name in names]
 
-    def await_arrival(self, timeout: float = 60) -> None:
+    def await_arrival(self, timeout: float = 240) -> None:
         """Until both sinks hold what is committed now. By something that they get after it: over WAL with nothing for them
         they move on seldom."""
         ((place,),) = self.execute("select pg_logical_emit_message(true, 'arrival', '')::text")
@@ -85,7 +85,7 @@ class LivingPipeline(PipelineWithImports):
         (found,) = [t for t in self.pipeline.tables() if (t.qualified_name, t.sink) == (table, sink)]
         return found
 
-    def await_state(self, state: str, *tables: str, timeout: float = 60) -> None:
+    def await_state(self, state: str, *tables: str, timeout: float = 240) -> None:
         """Until these tables are in this state, with both sinks."""
 
         def reached() -> bool:
@@ -101,7 +101,7 @@ class LivingPipeline(PipelineWithImports):
             what=f"{table} to be {' or '.join(sorted(states))}",
         )
 
-    def await_settled(self, timeout: float = 60) -> None:
+    def await_settled(self, timeout: float = 240) -> None:
         """Until every table streams or has left."""
         wait_until(
             lambda: {table.state for table in self.pipeline.tables()} <= {"streaming", "removed"},

@@ -11,7 +11,7 @@ T = TypeVar("T")
 _INTERVAL = 0.02
 
 
-def wait_until(condition: Callable[[], T | None], timeout: float = 60, what: str = "") -> T:
+def wait_until(condition: Callable[[], T | None], timeout: float = 180, what: str = "") -> T:
     """The first truthy value that ``condition`` returns; after ``timeout`` seconds AssertionError naming ``what``."""
     deadline = time.monotonic() + timeout
     while True:
