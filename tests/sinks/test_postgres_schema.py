@@ -210,6 +210,14 @@ def test_a_dropped_column_stays_without_its_not_null_and_gives_way_to_a_new_one_
     ]  # fmt: skip
 
 
+def test_a_kept_column_with_the_longest_of_names_gives_way_as_well(keeping: Followed) -> None:
+    name = "ж" * 31  # 62 bytes
+    keeping.follow(f"ALTER TABLE orders RENAME COLUMN note TO {name}")
+    keeping.follow(f"ALTER TABLE orders DROP COLUMN {name}")
+    keeping.follow(f"ALTER TABLE orders ADD COLUMN {name} integer DEFAULT 5")
+    assert keeping.query(f"SELECT {name} FROM orders ORDER BY id") == [(5,), (5,)]
+
+
 def test_a_dropped_table_stays_and_goes_aside_for_a_new_one_of_its_name(keeping: Followed) -> None:
     keeping.follow("DROP TABLE orders")
     assert keeping.query("SELECT count(*) FROM orders") == [(2,)]

@@ -20,6 +20,7 @@ import psycopg
 from psycopg import sql
 
 from penstock.postgres.connection import Connection
+from penstock.postgres.target_names import fitted
 from penstock.schema_changes import kinds
 from penstock.schema_changes.definitions import ColumnDefinition, Constraint, Definition, EnumDefinition, ForeignKey
 from penstock.schema_changes.kinds import SchemaChange, TableChange
@@ -153,7 +154,7 @@ class SchemaFollower:
     def _make_room(self, connection: Connection, target: Target, name: str, id: int) -> None:
         """A column that the source dropped and we kept has the name: its values are none of the new one's."""
         if target.column(name) is not None:
-            aside = f"{name[:40]}__before_{id}"
+            aside = fitted(name, f"__before_{id}")
             names = sql.Identifier(name), sql.Identifier(aside)
             _alter(connection, target, sql.SQL("RENAME COLUMN {} TO {}").format(*names))
             logger.warning(
