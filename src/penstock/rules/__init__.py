@@ -1,0 +1,1 @@
+"""What happens to changes between source and sink: filters, transforms of columns, routing."""

@@ -1,0 +1,41 @@
+"""The transforms by the word that a rule uses. Adding one adds one line here.
+
+Loaded on first use, so that a config without rules loads none of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from penstock.config.mistakes import mistake, nearest, quoted
+
+if TYPE_CHECKING:
+    from penstock.rules.transforms.contract import Transform
+
+TRANSFORMS = {
+    "regex": "regex:Regex",
+    "mask": "mask:Mask",
+    "hash": "hashing:Hash",
+    "encrypt": "encrypt:Encrypt",
+    "literal": "literal:LiteralText",
+    "null": "literal:Null",
+    "template": "template:Template",
+}
+
+
+def transform_class(name: object) -> type[Transform]:
+    """The class of the transform of that name. Raises a pydantic error, which carries no data but the name."""
+    target = TRANSFORMS.get(name) if isinstance(name, str) else None
+    if target is None:
+        raise mistake(f"unknown transform{quoted(name)}; {nearest(name, tuple(TRANSFORMS))}")
+    module, _, found = target.partition(":")
+    known: type[Transform] = getattr(importlib.import_module(f"{__name__}.{module}"), found)
+    return known
+
+
+def parse_transform(data: Mapping[str, Any]) -> Transform:
+    """From a rule's ``{transform: name, parameter: …}``. What pydantic raises has paths within this mapping."""
+    parameters = dict(data)
+    return transform_class(parameters.pop("transform", None)).model_validate(parameters)
