@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,20 @@ def test_nothing_is_visible_before_everything_is_on_disk(tmp_path: Path) -> None
     seen: list[Any] = []
     directory.write("a", lambda stream: stream.write(b"x"), lambda: seen.append(directory.entries()))
     assert seen == [[]]
+
+
+def test_two_that_write_the_same_name_at_the_same_moment_do_not_meet(tmp_path: Path) -> None:
+    directory = Directory(str(tmp_path))
+
+    def another_writes() -> None:
+        thread = threading.Thread(target=directory.write, args=("a", lambda stream: stream.write(b"theirs")))
+        thread.start()
+        thread.join()
+        assert (tmp_path / "a").read_bytes() == b"theirs"
+
+    directory.write("a", lambda stream: stream.write(b"ours"), another_writes)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_bytes() == b"ours"
 
 
 def test_a_writer_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 _RECEIVE_BYTES = 1 << 20  # between two looks at the clock
 _HAND_OVER_BYTES = 2 << 20  # to the writer, if it is idle
 _MOST_WAITING_BYTES = 8 << 20  # while the writer is busy; then we stop reading for a moment
+_MUCH_BYTES = 1 << 20  # that lie ready when the server has no more: there is nothing to linger for
+_PAUSE_SECONDS = 0.005  # in which the server sends more, if it has more; or a twentieth of log.linger
 _HOUSEKEEPING_SECONDS = 1.0
 _BEHIND_LINGER = 5  # while the server has more for us than we can take, larger segments serve everyone better
 
@@ -154,7 +156,7 @@ class _Session:
     def _read(self) -> None:
         chunks: list[Chunk] = []
         messages: list[bytes] = []
-        size, last_flush, next_house = 0, 0.0, 0.0
+        size, unflushed, last_flush, next_house = 0, 0, 0.0, 0.0
         linger, segment = self._config.log.linger, self._config.log.segment_bytes
         most_received, hand_over = min(_RECEIVE_BYTES, segment), min(_HAND_OVER_BYTES, segment)
         most_waiting = min(_MOST_WAITING_BYTES, 4 * segment)
@@ -166,13 +168,17 @@ class _Session:
                 chunks.append(chunk(messages))
                 messages.clear()
                 size += received
+                unflushed += received
             waiting = bool(chunks) or self._writer.unflushed
-            behind = received >= most_received
-            flush = waiting and clock - last_flush >= (linger * _BEHIND_LINGER if behind else linger)
+            patience = linger * _BEHIND_LINGER if received >= most_received else linger
+            if self._stream.idle and unflushed >= _MUCH_BYTES:
+                patience = 0.0
+            flush = waiting and clock - last_flush >= patience
             if (flush or size >= hand_over) and self._writer.idle:
                 self._writer.hand_over(chunks, flush)
                 chunks, size = [], 0
-                last_flush = clock if flush else last_flush
+                if flush:
+                    unflushed, last_flush = 0, clock
                 self._connected()
             elif full:
                 self._writer.wait_idle(0.1)
@@ -187,7 +193,7 @@ class _Session:
         if self._waiting_for_room:
             self._stop.wait(0.1)  # the socket has something for us all the time, which we do not want yet
         else:
-            self._stream.wait(seconds)
+            self._stream.wait(seconds, min(self._config.log.linger / 20, _PAUSE_SECONDS))
 
     def _has_room(self) -> bool:
         waiting = self._writer.bytes >= self._config.log.max_bytes and self._room_can_be_made()

@@ -92,7 +92,8 @@ class PipelineState:
         """Makes the directories, and writes down whose they are."""
         self.require_owner(pipeline)
         self.create()
-        self.parts.write_json("pipeline.json", {"name": pipeline})
+        if self.parts.read_json("pipeline.json") is None:
+            self.parts.write_json("pipeline.json", {"name": pipeline})
 
     def require_owner(self, pipeline: str) -> None:
         """Two pipelines must not share a state_dir: each would take the other's positions for its own."""

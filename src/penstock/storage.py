@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -87,7 +88,8 @@ class Directory:
                 with self._fs.open_output_stream(f"{self.path}/{name}") as stream:
                     content(stream)
                     return int(stream.tell())
-            temporary, final = Path(self.path, _TEMPORARY + name), Path(self.path, name)
+            own = f"{_TEMPORARY}{threading.get_native_id()}-{name}"  # another may write the same at the same moment
+            temporary, final = Path(self.path, own), Path(self.path, name)
             try:
                 with temporary.open("wb", buffering=0) as file:
                     content(file)

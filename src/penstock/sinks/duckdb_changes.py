@@ -108,12 +108,10 @@ def _names(target: Target, relation: Relation) -> list[str]:
     return [quoted(target.columns[column.name][0]) for column in relation.columns]
 
 
-def _with_rows(connection: duckdb.DuckDBPyConnection, rows: pa.Table, statement: str) -> None:
-    connection.register("staged", rows)
-    try:
-        connection.execute(statement)
-    finally:
-        connection.unregister("staged")
+def _with_rows(connection: duckdb.DuckDBPyConnection, staged: pa.Table, statement: str) -> None:
+    """``staged`` is what the statement says it is: DuckDB looks among the caller's variables. A view of it, made and dropped
+    for each of a hundred tables, takes as long as the statements do."""
+    connection.execute(statement)
 
 
 def _fill_kept(

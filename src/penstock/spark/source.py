@@ -34,9 +34,9 @@ UNIT_SCHEMA = (
     "buckets int, rows long, bytes long, after string"
 )
 _MUCH_BYTES = 128 << 10  # waiting for the next batch
-_ENOUGH_BYTES = 8 << 20
+_ENOUGH_BYTES = 24 << 20
 _GATHER_SECONDS = 0.6  # between the beginnings of two batches, where much is coming
-_QUIET_SECONDS = 0.15  # longer than capture takes to the next segment (log.linger): nothing more is coming
+_QUIET_SECONDS = 0.11  # longer than capture takes to the next segment (log.linger): nothing more is coming
 _LOOK_SECONDS = 0.02
 _NO_UNIT = WorkUnit("", "", 0, 0, 1, 0, 0)
 
