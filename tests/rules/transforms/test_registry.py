@@ -51,7 +51,7 @@ def test_null_stays_null_unless_the_settings_say_otherwise(name: str, example: E
 
 @each_example
 def test_a_slice_of_an_array_gives_the_slice_of_the_result(name: str, example: Example) -> None:
-    padded = text(["Äpfel", None, example.value, "", example.value, "z" * 40])
+    padded = text(["Äpfel", None, example.value, None, example.value, "z" * 40])
     row = {column: text([value, value]) for column, value in example.row.items()}
     whole = made(name, example).apply(text([example.value, None]), Columns(row)).to_pylist()
     around = {column: text([value] * 3) for column, value in example.row.items()}

@@ -18,6 +18,7 @@ from pydantic import Field, field_validator, model_validator
 from penstock.changes import Bools, Column
 from penstock.config.mistakes import mistake, nearest, quoted
 from penstock.config.settings import Settings
+from penstock.errors import UnrepresentableValue
 
 
 class Row(Protocol):
@@ -112,10 +113,12 @@ class Transform(Settings):
         """The transformed values. NULL stays NULL unless ``nulls`` says otherwise."""
         if not len(values):
             return values
-        if self.nulls == "replace":
-            return self.change(pc.fill_null(values, ""), row)
-        changed = self.change(values, row)
-        if not values.null_count:
+        try:
+            changed = self.change(pc.fill_null(values, "") if self.nulls == "replace" else values, row)
+        except (pa.ArrowException, ValueError, ArithmeticError):
+            # What libraries say about a value repeats it, and hiding values is what transforms are for.
+            raise cannot_change(self.name) from None
+        if self.nulls == "replace" or not values.null_count:
             return changed
         return pc.if_else(values.is_valid(), changed, pa.scalar(None, pa.string()))
 
@@ -127,6 +130,14 @@ class Transform(Settings):
         """The column that this parameter comes from, if it comes from one."""
         name = self.dynamic.get(parameter)
         return None if name is None else row.column(name)
+
+
+def cannot_change(transform: str) -> UnrepresentableValue:
+    """Says nothing of the value."""
+    return UnrepresentableValue(
+        f'the transform "{transform}" met a value that it cannot change',
+        "Change the rule for that column, or mend the value in the source.",
+    )
 
 
 def per_distinct(values: pa.StringArray, function: Any) -> pa.StringArray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from penstock.changes import Column
+from penstock.pgoutput.types.numerics import precision_and_scale
 
 _HEADER = 4  # what Postgres adds to a length in a type modifier (VARHDRSZ)
 
@@ -54,6 +55,14 @@ def not_text(column: Column, longest: int | None = None, remedy: str = "") -> st
         hint = f"; {remedy}" if remedy else ""
         return f"its results have up to {longest} characters, and {column.type_name} holds {limit}{hint}"
     return wrong
+
+
+def too_many_digits(column: Column, largest: int, after: int) -> str | None:
+    """The sentence for a numeric(p,s) that does not hold that number, or not that many digits after the point."""
+    limits = precision_and_scale(column.modifier) if base_of(column) == "numeric" else None
+    if limits is None or (largest < 10 ** (limits[0] - limits[1]) and after <= limits[1]):
+        return None
+    return f"its results have more digits than {column.type_name} holds"
 
 
 def whole_range(column: Column) -> tuple[int, int] | None:

@@ -38,12 +38,13 @@ class Generator(Transform):
         copy._seed = seed
         return copy
 
+    def draws(self, values: pa.StringArray) -> Draws:
+        if self.generator == "random":
+            return Draws.by_chance(len(values), self._seed)
+        return Draws.of_values(values, self.salt.get_secret_value())
+
     def change(self, values: pa.StringArray, row: Row) -> pa.StringArray:
-        if self.deterministic:
-            draws = Draws.of_values(values, self.salt.get_secret_value())
-        else:
-            draws = Draws.by_chance(len(values), self._seed)
-        return self.generate(draws, values, row)
+        return self.generate(self.draws(values), values, row)
 
     def generate(self, draws: Draws, values: pa.StringArray, row: Row) -> pa.StringArray:
         raise NotImplementedError

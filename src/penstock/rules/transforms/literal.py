@@ -24,6 +24,7 @@ class LiteralText(Transform):
     examples: ClassVar = (
         Example({"value": "redacted"}, "anything", "redacted"),
         Example({"value": 0}, "42", "0"),
+        Example({"value": {"hidden": True}}, '{"a": 1}', '{"hidden": true}'),
         Example({"value": True, "nulls": "replace"}, None, "t"),
     )
 
@@ -34,6 +35,8 @@ class LiteralText(Transform):
     def _as_text(cls, value: Any) -> Any:
         if isinstance(value, bool):
             return "t" if value else "f"
+        if isinstance(value, dict | list):
+            return json.dumps(value, ensure_ascii=False)
         return str(value) if isinstance(value, int | float) else value
 
     def misfit(self, column: Column) -> str | None:

