@@ -104,6 +104,10 @@ def test_a_transform_without_a_name_is_a_mistake() -> None:
         parse_transform({"kind": "email"})
 
 
+def test_null_may_be_written_without_quotes() -> None:
+    assert parse_transform({"transform": None}).name == "null"
+
+
 def messages(settings: dict[str, Any]) -> list[str]:
     with pytest.raises(ValidationError) as caught:
         parse_transform(settings)

@@ -61,4 +61,6 @@ def transform_class(name: object) -> type[Transform]:
 def parse_transform(data: Mapping[str, Any]) -> Transform:
     """From a rule's ``{transform: name, parameter: …}``. What pydantic raises has paths within this mapping."""
     parameters = dict(data)
-    return transform_class(parameters.pop("transform", None)).model_validate(parameters)
+    name = parameters.pop("transform", "")
+    # Without quotes, the name of the transform `null` is YAML's null.
+    return transform_class("null" if name is None else name).model_validate(parameters)

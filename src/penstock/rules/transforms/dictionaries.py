@@ -6,11 +6,11 @@ is: its version is pinned, another one is refused, and a test holds the lists to
 
 from __future__ import annotations
 
+import importlib
 import re
 import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -67,11 +67,11 @@ def of(words: pa.StringArray) -> Dictionary:
     return Dictionary(words, pc.utf8_length(words).to_numpy().astype(np.int64))
 
 
-def load(transform: str) -> Any:
-    """Faker, in the version that the lists belong to."""
-    faker = extra.load("faker", transform)
+@lru_cache(maxsize=64)
+def load(transform: str) -> None:
+    """Faker, in the version that the lists belong to, or a ConfigError."""
+    extra.load("faker", transform)
     extra.check_version("faker", FAKER, transform)
-    return faker
 
 
 def check_locale(locale: str) -> str:
@@ -85,10 +85,15 @@ def check_locale(locale: str) -> str:
     return locale
 
 
-@lru_cache(maxsize=256)
 def dictionary(method: str, locale: str, transform: str) -> Dictionary:
     """What this method of Faker gives in this locale: distinct, sorted, on one line."""
-    faker = load(transform).Faker(locale)
+    load(transform)
+    return _dictionary(method, locale)
+
+
+@lru_cache(maxsize=256)
+def _dictionary(method: str, locale: str) -> Dictionary:
+    faker = importlib.import_module("faker").Faker(locale, use_weighting=False)
     faker.seed_instance(_SEED)
     make = getattr(faker, method)
     return of(pa.array(sorted({", ".join(str(make()).splitlines()) for _ in range(_SAMPLES)}), pa.string()))

@@ -31,12 +31,15 @@ class Email(Generator):
     fits: ClassVar = "text"
     dynamic_parameters: ClassVar = ("domain",)
     examples: ClassVar = (
-        Example({"salt": "pepper"}, "ada@lovelace.org", "regina.huffman9798@example.com"),
-        Example({"salt": "pepper", "unique": True}, "ada@lovelace.org", "regina.huffman.pbgl3lt7u2qmh@example.com"),
-        Example({"preserve_domain": True, "preserve_length": True}, "ada.king@lovelace.org", "trevor.f@lovelace.org"),
+        Example({"salt": "pepper"}, "ada@lovelace.org", "rhonda.hubbard9798@example.com"),
+        Example({"salt": "pepper", "unique": True}, "ada@lovelace.org", "rhonda.hubbard.pbgl3lt7u2qmh@example.com"),
+        Example({"preserve_domain": True, "preserve_length": True}, "ada.king@lovelace.org", "tristanx@lovelace.org"),
         Example({"keep_domains": ["example.com"]}, "bot@example.com", "bot@example.com"),
         Example(
-            {"dynamic": {"domain": "host"}}, "ada@lovelace.org", "nicole.chan3269@example.net", {"host": "example.net"}
+            {"dynamic": {"domain": "host"}},
+            "ada@lovelace.org",
+            "noah.chambers3269@example.net",
+            {"host": "example.net"},
         ),
     )
 

@@ -113,9 +113,9 @@ class FirstName(WithGender):
     summary: ClassVar = "A first name."
     fits: ClassVar = "text"
     examples: ClassVar = (
-        Example({"salt": "pepper"}, "Ada", "Sherry"),
-        Example({"salt": "pepper", "preserve_length": True}, "Ada", "Tim"),
-        Example({"dynamic": {"gender": "sex"}}, "Ada", "Cindy", {"sex": "F"}),
+        Example({"salt": "pepper"}, "Ada", "Sierra"),
+        Example({"salt": "pepper", "preserve_length": True}, "Ada", "Sue"),
+        Example({"dynamic": {"gender": "sex"}}, "Ada", "Claire", {"sex": "F"}),
         Example({"locale": "de_DE"}, "Ada", "Edda"),
     )
 
@@ -131,8 +131,8 @@ class LastName(Name):
     summary: ClassVar = "A last name."
     fits: ClassVar = "text"
     examples: ClassVar = (
-        Example({"salt": "pepper"}, "Lovelace", "Martinez"),
-        Example({"max_length": 5}, "Lovelace", "Khan"),
+        Example({"salt": "pepper"}, "Lovelace", "Martin"),
+        Example({"max_length": 5}, "Lovelace", "Kerr"),
         Example({"locale": "ja_JP"}, "Lovelace", "斉藤"),
     )
 
@@ -151,7 +151,7 @@ class FullName(WithGender):
     summary: ClassVar = "A first and a last name."
     fits: ClassVar = "text"
     examples: ClassVar = (
-        Example({"salt": "pepper"}, "Ada Lovelace", "Michele Underwood"),
+        Example({"salt": "pepper"}, "Ada Lovelace", "Michelle Underwood"),
         Example({"salt": "pepper", "preserve_length": True}, "Ada Lovelace", "Luke Summers"),
         Example({"gender": "female", "max_length": 11}, "Ada Lovelace", "Norma Stone"),
     )

@@ -46,7 +46,7 @@ class Address(FromDictionary):
     summary: ClassVar = "A postal address on one line, or a part of one; drawn from some thousands."
     fits: ClassVar = "text"
     examples: ClassVar = (
-        Example({"salt": "pepper"}, "12 St James's Square", "46402 Marie Shoal Apt. 569, Mosesport, AL 96436"),
+        Example({"salt": "pepper"}, "12 St James's Square", "PSC 7141, Box 7160, APO AA 38399"),
         Example({"part": "city", "locale": "de_DE", "salt": "pepper"}, "London", "Demmin"),
     )
 
@@ -63,8 +63,8 @@ class Company(FromDictionary):
     summary: ClassVar = "A company's name; drawn from some thousands."
     fits: ClassVar = "text"
     examples: ClassVar = (
-        Example({"salt": "pepper"}, "Analytical Engines Ltd", "Coleman-Russo"),
-        Example({"salt": "pepper", "max_length": 12}, "Analytical Engines Ltd", "Cohen PLC"),
+        Example({"salt": "pepper"}, "Analytical Engines Ltd", "Choi-Rowland"),
+        Example({"salt": "pepper", "max_length": 12}, "Analytical Engines Ltd", "Clark-Barr"),
     )
 
     def words(self) -> Dictionary:
