@@ -55,6 +55,7 @@ POLICIES: dict[type[errors.PenstockError], Policy] = {
         "Load the sink afresh; or let it start where the log does: remove its position, in penstock.progress of a duckdb or "
         "postgres target, else its state under state_dir.",
     ),
+    errors.TableAltered: Policy(Verdict.RETRY, "Its import begins anew by itself."),
     errors.DecodeError: Policy(Verdict.STOP, "Report it with the message above; nothing was skipped."),
     errors.UnrepresentableValue: Policy(
         Verdict.STOP,

@@ -15,7 +15,8 @@
     ├── LogError                 something about the change log
     │   ├── LogFull              no room on its disk
     │   ├── LogCorrupt           a segment is damaged or missing
-    │   └── LogGap               a sink needs changes that the log no longer holds
+    │   ├── LogGap               a sink needs changes that the log no longer holds
+    │   └── TableAltered         a table is not what it was when its import began
     ├── DecodeError              bytes from Postgres that are not pgoutput as documented
     ├── UnrepresentableValue     a value that the sink's column type cannot hold
     ├── SinkError                something about a sink
@@ -94,6 +95,10 @@ class LogCorrupt(LogError):
 
 
 class LogGap(LogError):
+    pass
+
+
+class TableAltered(LogError):
     pass
 
 

@@ -11,7 +11,8 @@ Killed in between, the next look does the rest: a sink without a complete import
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ from penstock.imports import jobs
 from penstock.imports.choices import Choices, choices
 from penstock.imports.handover import Handover
 from penstock.imports.jobs import Job, NewJob
-from penstock.postgres import migrations, publication, subscription
+from penstock.postgres import migrations, publication, schema_log, subscription
 from penstock.postgres.connection import Connection
 from penstock.postgres.locks import subscription_lock
 from penstock.postgres.publication import PublishedTable, Reconciliation
@@ -29,6 +30,8 @@ from penstock.postgres.subscription import PATIENCE
 from penstock.postgres.tables import Table
 from penstock.sinks.contract import Sink
 from penstock.state import PipelineState
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,7 @@ class Manager:
     def _queue_imports(self) -> None:
         published = {table.oid: table for table in self.published()}
         known = self._jobs()
+        rewritten = self._rewritten(known, published)
         gone = {job.table_oid for job in known.values() if job.table_oid not in published and job.state != "removed"}
         if gone:
             jobs.remove_jobs(self._connection, self._config.name, sorted(gone))
@@ -105,6 +109,7 @@ class Manager:
             name = sink.settings.name
             admission = read_admission(self._state.parts, name)
             due = {oid for oid in published if _is_due(known.get((name, oid)), admission, oid)}
+            due |= {oid for sink_name, oid in rewritten if sink_name == name}
             if not sink.swaps_tables:
                 self.hold(name, due & admission.ready.keys())
             wanted += [
@@ -113,6 +118,28 @@ class Manager:
                 if oid in due
             ]
         jobs.create_jobs(self._connection, self._config.name, wanted)
+
+    def _rewritten(
+        self, known: Mapping[tuple[str, int], Job], published: Mapping[int, PublishedTable]
+    ) -> list[tuple[str, int]]:
+        """By sink and table: imports that are complete, of tables whose rows a command has computed anew since. The stream
+        does not tell what came of it. An import under way sees for itself that its table is another one."""
+        complete = {key: job for key, job in known.items() if job.state == "streaming" and job.from_lsn is not None}
+        since = min((job.from_lsn for job in complete.values() if job.from_lsn is not None), default=None)
+        if since is None or not schema_log.installed(self._connection):
+            return []
+        found = []
+        for rewrite in schema_log.rewrites(self._connection, since):
+            for oid in rewrite.oids & published.keys():
+                for sink in self._sinks:
+                    job = complete.get((sink.settings.name, oid))
+                    if job is not None and job.from_lsn is not None and job.from_lsn < rewrite.lsn:
+                        found.append((job.sink, oid))
+                        logger.info(
+                            '%s was rewritten in the source by %s: it is imported into "%s" again.',
+                            published[oid].qualified_name, rewrite.tag, job.sink,
+                        )  # fmt: skip
+        return found
 
     def _forget_ended(self) -> None:
         """What is left of imports that ended while nobody copied: otherwise the log would be kept for them for ever.

@@ -384,7 +384,7 @@ def _tell_of_unknown(command: LoggedCommand) -> None:
             )
         if isinstance(change, kinds.RewriteTable) and {"type", "default"} & set(change.reasons):
             logger.warning(
-                "%s was rewritten in the source, with values that the stream does not tell. If they were computed (USING, a "
-                "volatile default), copy it again: penstock tables FILE resync %s.",
+                "%s was rewritten in the source. If its values were computed (USING, a volatile default), the stream does not "
+                "tell them: it is imported again, or with mode: stream needs that by hand: penstock tables FILE resync %s.",
                 change.table, change.table,
             )  # fmt: skip

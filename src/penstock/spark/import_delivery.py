@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import pickle
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,12 +24,15 @@ from penstock.changelog.plan import WorkUnit, plan
 from penstock.changelog.segment import SegmentName
 from penstock.changes import ChangeBatch, Relation
 from penstock.error_policy import Verdict, policy_for
-from penstock.errors import LogError, PenstockError, SinkUnavailable, SparkLost
+from penstock.errors import LogError, PenstockError, SinkUnavailable, SparkLost, TableAltered
 from penstock.imports.handover import ChunkReceipt, Handover, Manifest, Trouble
 from penstock.imports.horizon import captured_upto
 from penstock.imports.snapshot import seen_by
 from penstock.lsn import LSN, ZERO
 from penstock.retry import Backoff
+from penstock.schema_changes import kinds
+from penstock.schema_changes.kinds import TableChange
+from penstock.schema_changes.logged import logged_commands
 from penstock.sinks.contract import Batch, ImportPart, Sink, UnderWay
 from penstock.spark.delivery import SinkDelivery
 from penstock.spark.writer import outcome
@@ -39,6 +42,11 @@ from penstock.storage import Directory
 logger = logging.getLogger(__name__)
 
 _ROUND_BYTES = 64 << 20  # of the table's changes, applied at once
+# Made from the source's definition when the import ends, or of no matter to the rows.
+_HARMLESS = (
+    kinds.CreateTable, kinds.DropTable, kinds.SetComment, kinds.ChangeSettings, kinds.SetPersistence, kinds.CreateIndex,
+    kinds.AddUnique, kinds.AddCheck, kinds.AddForeignKey, kinds.AttachPartition, kinds.RewordPart, kinds.RewordPartition,
+)  # fmt: skip
 _LAST_ROUND_BYTES = 1 << 20  # for which the stream may wait
 
 
@@ -194,7 +202,7 @@ class ImportDelivery:
                 self._delivery.tables.withdraw(job)
                 raise SinkUnavailable("An import was given up while a batch was made.", "The batch is made again.")
             if position > replayed:
-                receipts, staging = self._written(manifest, replayed, position)
+                receipts, staging = self._last_changes(manifest, replayed, position)
                 if receipts:
                     self._delivery.commit_part(self._part(manifest, "changes", upto=position), staging, receipts)
                     failpoints.reach(failpoints.IMPORT_CAUGHT_UP)
@@ -202,6 +210,14 @@ class ImportDelivery:
             self._delivery.commit_part(self._part(manifest, "end", upto=max(position, replayed)), self._staging, [])
             failpoints.reach(failpoints.IMPORT_ENDED)
             self.handover.remove(job)
+
+    def _last_changes(self, manifest: Manifest, start: LSN, end: LSN) -> tuple[list[Any], str]:
+        try:
+            return self._written(manifest, start, end)
+        except TableAltered as altered:
+            self._delivery.tables.withdraw(manifest.job)
+            self._delivery.tables.note_error(manifest.job, str(altered), _trouble(altered))
+            raise SinkUnavailable(str(altered), "The batch is made again, without the table.") from altered
 
     def _end_of_round(self, oid: int, start: LSN) -> tuple[LSN, int]:
         """Past ``_ROUND_BYTES`` of the table's changes, before a schema change, or where everything captured ends; and how
@@ -251,6 +267,7 @@ class ImportDelivery:
 
         if last <= start:
             return [], staging
+        self._refuse_altered(manifest, start, min(end, last))
         parallelism = self._spark.sparkContext.defaultParallelism
         tasks = plan(self._log, start, min(end, last), parallelism, admit)
         if not tasks:
@@ -263,6 +280,26 @@ class ImportDelivery:
             if isinstance(found, PenstockError):
                 raise found
         return outcomes, staging
+
+    def _refuse_altered(self, manifest: Manifest, start: LSN, end: LSN) -> None:
+        """TableAltered if the schema log has a command that makes another table of it than was read.
+
+        The rows were read as the table was before, and what the command did to them (a new name, the value of a default) does
+        not come with the changes. So it is read again: the next import begins after the command.
+        """
+        units = [unit for task in plan(self._log, start, end, 1, _schema_log_from(start)) for unit in task]
+        for command in logged_commands(change_batches(self._log, units, start)):
+            for change in command.changes:
+                about_it = isinstance(change, TableChange) and change.table.oid == manifest.relation.oid
+                if about_it and not isinstance(change, _HARMLESS) and command.at[0] < end:
+                    raise TableAltered(
+                        f"{manifest.relation.qualified_name} was altered in the source at {LSN(command.at[0])} "
+                        f"({type(change).__name__}) while it was imported."
+                    )
+
+
+def _schema_log_from(start: LSN) -> Callable[[Relation], LSN | None]:
+    return lambda relation: start if relation.is_schema_log else None
 
 
 def _is_late(receipt: ChunkReceipt, known: UnderWay | None) -> bool:
