@@ -61,6 +61,7 @@ POLICIES: dict[type[errors.PenstockError], Policy] = {
         Verdict.STOP,
         "Set `unrepresentable: null` or `unrepresentable: text` on the sink, or mend the value in the source.",
     ),
+    errors.RuleError: Policy(Verdict.STOP, "Mend the rule or the table's replica identity, then start again."),
     errors.SinkUnavailable: Policy(
         Verdict.RETRY, "Check that the sink is reachable and not locked by another process."
     ),

@@ -8,7 +8,7 @@ event of each key decides.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -138,6 +138,40 @@ def _fill_from_old_rows(batch: ChangeBatch) -> ChangeBatch:
         batch.relation, batch.op, batch.commit_lsn, batch.sequence, batch.xid, batch.commit_time, new, batch.old,
         batch.old_kind, unchanged,
     )  # fmt: skip
+
+
+def with_values_from_batch(batch: ChangeBatch) -> ChangeBatch:
+    """The batch with values that were not sent again filled in where an earlier change of the same row has them.
+
+    For those who leave changes out: what a change keeps may be what one that is left out had set.
+    """
+    wanted = {index: mask & (batch.old_kind != OLD_FULL) for index, mask in batch.unchanged.items()}
+    if not batch.relation.key or not any(mask.any() for mask in wanted.values()):
+        return batch
+    events = _Events(batch)
+    new, unchanged = list(batch.new), {}
+    for index, mask in batch.unchanged.items():
+        missing = mask[events.row]
+        without = np.flatnonzero(wanted[index][events.row] & ~events.is_delete)
+        source = _sources(events, without, missing)
+        rows = np.arange(len(batch))
+        rows[events.row[without[source >= 0]]] = events.row[source[source >= 0]]
+        new[index] = batch.new[index].take(pa.array(rows))
+        still = mask & (rows == np.arange(len(batch)))
+        if still.any():
+            unchanged[index] = still
+    return replace(batch, new=new, unchanged=unchanged)
+
+
+def _sources(events: _Events, wanting: Int64s, missing: Bools) -> Int64s:
+    """For each of these events the latest one of its row, before it, that has the value; -1 if none."""
+    source = _latest_with_value(events, ~missing & ~events.is_delete)[wanting]
+    moved_in = _latest_with_value(events, events.from_other_key)[wanting]
+    ended = _latest_with_value(events, events.is_delete)[wanting]
+    source[(source < moved_in) | (source < ended)] = -1  # that value was of another row, which had the key before
+    for place in np.flatnonzero((source < 0) & (moved_in >= 0) & (moved_in > ended)):
+        source[place], _ = _trace(events, int(wanting[place]), missing)
+    return source
 
 
 class _Events:

@@ -20,6 +20,7 @@ from penstock.config.sink import SinkSettings
 from penstock.config.tables import TableSelection
 from penstock.config.units import Duration, Size
 from penstock.errors import ConfigError
+from penstock.rules.model import RuleSettings
 from penstock.sinks.registry import sink_class
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -157,12 +158,6 @@ def _pipeline_name(name: str) -> str:
     return name
 
 
-def _no_rules(rules: tuple[Any, ...]) -> tuple[Any, ...]:
-    if rules:
-        raise mistake("rules are not in this version yet; remove them")
-    return rules
-
-
 AnySink = SerializeAsAny[Annotated[SinkSettings, BeforeValidator(_sink)]]
 
 
@@ -171,7 +166,7 @@ class Config(Section):
     state_dir: str = Field(default=".penstock", min_length=1)
     source: SourceSettings
     log: LogSettings = LogSettings()
-    rules: Annotated[tuple[Any, ...], AfterValidator(_no_rules)] = ()
+    rules: tuple[RuleSettings, ...] = ()
     sinks: Annotated[tuple[AnySink, ...], AfterValidator(_distinct)]
     spark: SparkSettings = SparkSettings()
     api: ApiSettings | None = None

@@ -1,0 +1,269 @@
+"""Rules applied to batches of changes. Pure and vectorised; pickles, and runs in the executors.
+
+Rules for a table apply in the order of the config file; each sees what the one before it made: its rows, operations, values
+and column names. ``tables`` always means the source's names. Within a rule: filter, transforms, exclusion, new names.
+
+What a filter makes of an UPDATE: ``filtering.py``. TRUNCATE goes on, except into a table that several are merged into, where
+it would take the others' rows: there ``rename.truncate`` decides.
+
+``operations`` limits the filter and the transforms of new rows. Old values are transformed whatever the operation, so that
+nothing leaks and keys still match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.changes import (
+    DELETE,
+    INSERT,
+    MESSAGES,
+    OLD_FULL,
+    OLD_KEY,
+    OLD_NONE,
+    READ,
+    TRUNCATE,
+    UPDATE,
+    Bools,
+    ChangeBatch,
+    Relation,
+)
+from penstock.errors import ConfigError, RuleError
+from penstock.rules.filtering import Undecided, filtered, null_elsewhere
+from penstock.rules.filters import Filter, compiled_filter
+from penstock.rules.model import Exclude, Keep, RuleSettings
+from penstock.rules.operands import UnfitOperand
+from penstock.rules.routing import Route, caught_by, route
+
+_OPS = {"insert": (INSERT, READ), "update": (UPDATE,), "delete": (DELETE,)}
+
+
+class CompiledRules:
+    """``paths``: where each rule stands in the config file, for messages."""
+
+    def __init__(self, rules: Sequence[RuleSettings]) -> None:
+        self._rules = tuple(rules)
+        self._steps: dict[Relation, tuple[Step, ...]] = {}
+
+    def __getstate__(self) -> tuple[RuleSettings, ...]:
+        return self._rules
+
+    def __setstate__(self, rules: tuple[RuleSettings, ...]) -> None:
+        self.__init__(rules)  # type: ignore[misc]
+
+    def apply(self, batch: ChangeBatch) -> ChangeBatch | None:
+        """What goes on to the sinks; None if nothing does. Raises ConfigError for rules that do not fit the table, and
+        RuleError where a change does not tell enough."""
+        for step in self.steps(batch.relation):
+            batch = step.apply(batch)
+            if not len(batch):
+                return None
+        return batch
+
+    def output_relation(self, relation: Relation) -> Relation:
+        """The relation that batches of this one have after ``apply``."""
+        steps = self.steps(relation)
+        return steps[-1].route.relation if steps else relation
+
+    def steps(self, relation: Relation) -> tuple[Step, ...]:
+        """The rules that are for this relation, compiled for it, in order."""
+        found = self._steps.get(relation)
+        if found is None:
+            found = self._steps[relation] = tuple(self._compiled(relation))
+        return found
+
+    def _compiled(self, relation: Relation) -> list[Step]:
+        if relation.is_own or relation == MESSAGES:
+            return []
+        source, steps = (relation.schema, relation.table), []
+        for index, rule in enumerate(self._rules):
+            if caught_by(rule, *source) is not None:
+                steps.append(compiled_step(rule, f"rules[{index}]", relation, source))
+                relation = steps[-1].route.relation
+        return steps
+
+
+def compiled_step(rule: RuleSettings, path: str, relation: Relation, source: tuple[str, str]) -> Step:
+    """A rule for one relation. ConfigError says why it does not fit."""
+    caught = caught_by(rule, *source)
+    assert caught is not None
+    exact = "*" not in caught[0]
+    transforms: list[tuple[int, Any]] = []
+    names = {column.name: index for index, column in enumerate(relation.columns)}
+    for name, action in rule.columns.items():
+        if name not in names:
+            if exact:
+                raise _unknown(f"{path}.columns.{name}", name, relation)
+        elif not isinstance(action, Exclude | Keep):
+            for other in sorted(action.columns()):
+                if other not in names:
+                    raise _unknown(f"{path}.columns.{name}", other, relation)
+            transforms.append((names[name], action))
+    for name in rule.rename.columns:
+        if exact and name not in names:
+            raise _unknown(f"{path}.rename.columns.{name}", name, relation)
+    return Step(
+        rule, path, relation, route(rule, path, relation, source), _filter(rule, path, relation), tuple(transforms)
+    )
+
+
+def _filter(rule: RuleSettings, path: str, relation: Relation) -> Filter | None:
+    if rule.where is None:
+        return None
+    for name in sorted(rule.where.columns):
+        if name not in relation.columns_by_name:
+            raise _unknown(f"{path}.where", name, relation)
+    try:
+        return compiled_filter(rule.where, relation)
+    except UnfitOperand as error:
+        raise ConfigError(f"{path}.where: {error} (in {relation.qualified_name}).") from None
+
+
+def _unknown(path: str, name: str, relation: Relation) -> ConfigError:
+    return ConfigError(
+        f"{path}: {relation.qualified_name} has no column {name}.",
+        "Correct the rule. If tables may be with and without the column, write their names with a *.",
+    )
+
+
+@dataclass(frozen=True)
+class Step:
+    """One rule, compiled for one relation."""
+
+    rule: RuleSettings
+    path: str
+    relation: Relation  # what goes in
+    route: Route
+    filter: Filter | None
+    transforms: tuple[tuple[int, Any], ...]
+
+    def apply(self, batch: ChangeBatch) -> ChangeBatch:
+        if self.filter is not None:
+            batch = self._filtered(self.filter, batch)
+        if self.route.merges:
+            batch = self._without_truncates(batch)
+        if not len(batch):
+            return batch
+        new, old = list(batch.new), list(batch.old)
+        for index, transform in self.transforms:
+            new[index] = self._transformed(batch, index, transform, batch.new, self._is_new(batch), batch.unchanged)
+            old[index] = self._transformed(batch, index, transform, batch.old, self._is_old(batch, index), {})
+        return self._routed(replace(batch, new=new, old=old))
+
+    def _filtered(self, filter: Filter, batch: ChangeBatch) -> ChangeBatch:
+        try:
+            return filtered(filter, batch, self.operations)
+        except Undecided as undecided:
+            raise self._cannot_tell(batch, undecided.rows, undecided.column, "the filter looks at") from None
+
+    @cached_property
+    def operations(self) -> Bools:
+        """By op, whether the rule's operations have it."""
+        table = np.zeros(256, np.bool_)
+        for name in self.rule.operations:
+            table[list(_OPS[name])] = True
+        return table
+
+    def _is_new(self, batch: ChangeBatch) -> Bools:
+        """Which rows have new values that are to be transformed."""
+        with_new_row: Bools = np.isin(batch.op, (INSERT, UPDATE, READ)) & self.operations[batch.op]
+        return with_new_row
+
+    def _is_old(self, batch: ChangeBatch, index: int) -> Bools:
+        sent: Bools = batch.old_kind == OLD_FULL
+        return sent | (batch.old_kind == OLD_KEY) if self.relation.columns[index].in_identity else sent
+
+    def _transformed(
+        self, batch: ChangeBatch, index: int, transform: Any, side: Sequence[pa.Array], there: Bools,
+        unchanged: Mapping[int, Bools],
+    ) -> pa.Array:  # fmt: skip
+        """NULL stays NULL unless the transform replaces it; what was not sent stays absent."""
+        values = side[index]
+        if not there.any():
+            return values
+        row = _Row(self.relation, side, batch.old if unchanged else None, batch.old_kind, unchanged)
+        held_back = unchanged.get(index)
+        for name in sorted(transform.columns()):
+            unseen = row.unchanged(name)
+            if unseen is not None and (unseen & (there if held_back is None else there & ~held_back)).any():
+                raise self._cannot_tell(
+                    batch, unseen, name, f"the transform of {self.relation.columns[index].name} reads"
+                )
+        changed = transform.apply(values, row)
+        keep = ~there if held_back is None else ~there | held_back
+        if transform.nulls != "replace" and values.null_count:
+            keep = keep | pc.is_null(values).to_numpy(zero_copy_only=False)
+        return pc.if_else(pa.array(keep), values, changed) if keep.any() else changed
+
+    def _cannot_tell(self, batch: ChangeBatch, rows: Bools, name: str, why: str) -> RuleError:
+        row = int(np.flatnonzero(rows)[0])
+        lsn = int(batch.commit_lsn[row])
+        return RuleError(
+            f"{self.path}: an update of {self.relation.qualified_name} (commit {lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}) does not "
+            f"say what {name} is, which {why}: the value is stored apart (TOAST) and did not change, so it was not sent.",
+            f"Set REPLICA IDENTITY FULL on the table, so that later updates have it. To get past this one, take {name} out of "
+            "the rule, and resync the table.",
+        )
+
+    def _without_truncates(self, batch: ChangeBatch) -> ChangeBatch:
+        truncates = batch.op == TRUNCATE
+        if self.rule.rename.truncate == "pass" or not truncates.any():
+            return batch
+        if self.rule.rename.truncate == "stop":
+            raise RuleError(
+                f"{self.path}: {self.relation.qualified_name} was truncated, and other tables are merged into "
+                f"{self.route.relation.qualified_name} with it, whose rows a TRUNCATE there would take.",
+                "Set rename.truncate to ignore, and delete this table's rows in the sinks yourself; or to pass, which empties "
+                "the merged table.",
+            )
+        return batch.take(np.flatnonzero(~truncates))
+
+    def _routed(self, batch: ChangeBatch) -> ChangeBatch:
+        route = self.route
+        new, old = [batch.new[index] for index in route.kept], [batch.old[index] for index in route.kept]
+        if route.origin is not None:
+            constant = pa.repeat(pa.scalar(route.origin, pa.string()), len(batch))
+            with_new_row = np.isin(batch.op, (INSERT, UPDATE, READ))
+            new.append(null_elsewhere(with_new_row, constant))
+            sent = route.relation.columns[-1].in_identity
+            old.append(null_elsewhere((batch.old_kind != OLD_NONE) & sent, constant))
+        unchanged = {
+            place: batch.unchanged[index] for place, index in enumerate(route.kept) if index in batch.unchanged
+        }
+        return replace(batch, relation=route.relation, new=new, old=old, unchanged=unchanged)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """What a transform may read besides its own column: the rule's input, in the same rows.
+
+    A value that was not sent again is taken from the old row where that was sent whole.
+    """
+
+    relation: Relation
+    side: Sequence[pa.Array]
+    old: Sequence[pa.Array] | None
+    old_kind: Any
+    masks: Mapping[int, Bools]
+
+    def _index(self, name: str) -> int:
+        return next(index for index, column in enumerate(self.relation.columns) if column.name == name)
+
+    def column(self, name: str) -> pa.Array:
+        index = self._index(name)
+        mask = self.masks.get(index)
+        if mask is None or self.old is None:
+            return self.side[index]
+        return pc.if_else(pa.array(mask & (self.old_kind == OLD_FULL)), self.old[index], self.side[index])
+
+    def unchanged(self, name: str) -> Bools | None:
+        """Where the value is not known; None: nowhere."""
+        mask = self.masks.get(self._index(name))
+        return None if mask is None else mask & (self.old_kind != OLD_FULL)
