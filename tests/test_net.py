@@ -24,6 +24,10 @@ from tests.table_histories import FULL, SINGLE, WITHOUT_KEY, History, Row, Rows,
 steady = settings(max_examples=150, derandomize=True, deadline=None)
 
 
+class NoRowToKeepFrom(Exception):
+    """What a sink says: a value was not sent again, and there is no row that has it."""
+
+
 def applied(start: Rows, several: list[NetChanges]) -> Rows:
     """What NetChanges' docstring tells its callers to do."""
     state = list(start)
@@ -45,6 +49,8 @@ def _applied_one(state: Rows, change: NetChanges, *, may_exist: bool = False) ->
         origins = _rows(list(table.key), change.kept_from)
         for place in np.flatnonzero(mask).tolist():
             found = _by_key(table, state, origins[place])
+            if not may_exist and not found:
+                raise NoRowToKeepFrom
             assert may_exist or len(found) == 1
             if found:
                 upserts[place][names[index]] = found[0][names[index]]

@@ -27,8 +27,12 @@ LAYERS = [
 ]
 LAYER_OF = {part: layer for layer, parts in enumerate(LAYERS) for part in parts}
 SPARK = LAYER_OF["spark"]
-# The config checks a sink's keys by the sink's own settings. The registry is a table of names; it loads sinks lazily.
-EXCEPTIONS = {("penstock.config.model", "penstock.sinks.registry")}
+# The config checks a sink's keys by the sink's own settings. The registry is a table of names; it loads sinks lazily. Rules
+# have a model of their own, which knows nothing above the config either.
+EXCEPTIONS = {
+    ("penstock.config.model", "penstock.sinks.registry"),
+    ("penstock.config.model", "penstock.rules.model"),
+}
 
 
 def project_files() -> list[Path]:

@@ -56,6 +56,8 @@ class Pipeline:
     """One source, one slot, one log, any number of sinks. The verbs of the command line are the methods here."""
 
     def __init__(self, config: Config) -> None:
+        if config.rules:  # to deliver as if there were none would show what they are to hide
+            raise ConfigError("rules: this version does not apply them yet.", "Remove them from the config file.")
         self.config = config
         self.state = PipelineState(config.state_dir)
 

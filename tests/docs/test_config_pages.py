@@ -15,6 +15,7 @@ from penstock.config.settings import Settings
 from penstock.config.sink import BatchSettings, SinkSettings
 from penstock.config.tables import TableSelection
 from penstock.error_policy import POLICIES, Verdict
+from penstock.rules.model import RuleSettings
 from penstock.sinks.registry import SINKS, sink_class
 from tests.docs.pages import ROOT, Block, blocks, headings, section, table_rows
 
@@ -29,6 +30,7 @@ SECTIONS: dict[str, Settings] = {
     "source.tables": TableSelection(),
     "source.copy": CopySettings(),
     "log": LogSettings(),
+    "rules": RuleSettings(tables=("public.orders",)),
     "sinks": OUT,
     "sinks.batch": BatchSettings(),
     "spark": SparkSettings(),

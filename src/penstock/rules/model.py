@@ -12,7 +12,6 @@ from pydantic_core import InitErrorDetails
 from penstock.config.mistakes import mistake, nearest, quoted
 from penstock.config.settings import Section, Settings
 from penstock.config.tables import TablePattern
-from penstock.errors import ConfigError
 from penstock.rules.conditions import AnyCondition
 from penstock.rules.patterns import NAMES, placeholders, stars
 
@@ -36,12 +35,14 @@ class Keep(Settings):
 
 
 def _column_rule(value: Any) -> Any:
-    if isinstance(value, Settings) or not isinstance(value, dict):
-        if isinstance(value, dict | Settings):
-            return value
+    if isinstance(value, Settings):
+        return value
+    if not isinstance(value, dict):
         raise mistake(f"expected what becomes of the column; {_COLUMN_HINT}")
     if "transform" in value:
-        return _transform(value)
+        from penstock.rules.transforms import parse_transform  # fake data and ciphers: only for those who use them
+
+        return parse_transform(value)
     for key, kind in (("exclude", Exclude), ("keep", Keep)):
         if key in value:
             return kind.model_validate(value)
@@ -49,17 +50,6 @@ def _column_rule(value: Any) -> Any:
     if len(value) == 1 and isinstance(key := next(iter(value)), str):
         raise mistake(f"unknown key{quoted(key)}; {nearest(key, known)}")
     raise mistake(f"says nothing about the column; {_COLUMN_HINT}")
-
-
-def _transform(value: dict[str, Any]) -> Any:
-    from penstock.rules.transforms import parse_transform  # fake data and ciphers: only for those who use them
-
-    try:
-        return parse_transform(value)
-    except ConfigError as error:
-        raise Invalid.from_exception_data(
-            "transform", [InitErrorDetails(type=mistake(error.message), loc=("transform",), input=None)]
-        ) from None
 
 
 ColumnRule = SerializeAsAny[Annotated[Any, BeforeValidator(_column_rule)]]
