@@ -37,7 +37,7 @@ def holds(where: Condition, row: Mapping[str, str | None], types: Mapping[str, s
 def _compared(where: Comparison, text: str | None, kind: str) -> bool | None:
     op, operand = where.op, where.operand
     if op == "is_null":
-        return (text is None) == operand
+        return (text is None) is bool(operand)
     if text is None:
         return None
     if op in ("contains", "starts_with", "matches"):
