@@ -151,7 +151,7 @@ def _node(condition: Condition, relation: Relation, indexes: Mapping[str, int]) 
     assert isinstance(condition, Comparison)
     index = indexes[condition.column]
     column = relation.columns[index]
-    return Leaf(index, test_of(condition, column), _outcome_apart(condition, column))
+    return Leaf(index, test_of(condition, column), outcome_apart(condition, column))
 
 
 def test_of(comparison: Comparison, column: Column) -> Test:
@@ -180,7 +180,7 @@ def _text_test(op: str, operand: Any, column: Column) -> Test:
     return lambda text: kernel(text, operand)
 
 
-def _outcome_apart(comparison: Comparison, column: Column) -> bool | None:
+def outcome_apart(comparison: Comparison, column: Column) -> bool | None:
     """The comparison's outcome for any value that Postgres stores apart from its row, if there is but one."""
     op, operand = comparison.op, comparison.operand
     if op == "is_null":
