@@ -173,7 +173,8 @@ def test_what_a_filter_may_not_see_is_a_warning() -> None:
 def test_real_tables_have_their_types_keys_and_unique_columns(database: str) -> None:
     with connect(database) as connection:
         connection.execute(
-            "set search_path = public; create table people (id bigint primary key, email text unique, name varchar(5), pair int, "
+            "set search_path = public;"
+            "create table people (id bigint primary key, email text unique, name varchar(5), pair int, "
             "loud text generated always as (upper(name)) stored, unique (pair, name));"
             "create table whole (a int, b numeric(10,2)); alter table whole replica identity full; set search_path = ''"
         )
