@@ -159,7 +159,8 @@ def test_a_table_that_was_created_again_is_replaced_by_the_import_of_the_new_one
     lake = Lake(tmp_path)
     lake.deliver(inserts(table("items", A), (1, "old"), lsn=0x100))
     Copy(lake, table("items", B)).begin((2, "new")).end()
-    assert (tables(lake), items(lake)) == (["public.items"], [(2, "new")])
+    aside = f"public.items__before_{A}"
+    assert (tables(lake), items(lake), items(lake, aside)) == (["public.items", aside], [(2, "new")], [(1, "old")])
     assert ["another table in the source" in record.message for record in caplog.records] == [True]
     lake.deliver(changes(table("items", B), [("delete", None, {"id": 2})], lsn=0x1100))
     assert items(lake) == []

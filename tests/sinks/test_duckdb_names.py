@@ -10,18 +10,19 @@ from penstock.testing.change_batches import changes, relation
 from tests.sinks.duckdb_files import Lake
 
 
-def test_a_column_may_be_renamed_to_other_capitals(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_column_may_be_renamed_to_other_capitals(tmp_path: Path, kept: bool) -> None:
+    lake = Lake(tmp_path, on_drop="keep" if kept else "drop")
     before = relation("public", "t", id="int4", Name="text", key=("id",))
     after = relation("public", "t", id="int4", name="text", key=("id",))
     lake.deliver(changes(before, [("insert", {"id": 1, "Name": "a"})]))
     lake.deliver(changes(after, [("insert", {"id": 2, "name": "b"})], lsn=0x1100))
     lake.deliver(changes(before, [("update", {"id": 2, "Name": "c"})], lsn=0x2100))
     assert lake.rows("select id, name from public.t order by 1") == [(1, None), (2, "c")]
-    assert lake.rows("select column_name from information_schema.columns where table_name = 't' order by 1") == [
-        ("Name",),
-        ("id",),
-    ]
+    columns = lake.rows("select column_name from information_schema.columns where table_name = 't' order by 1")
+    assert [name for (name,) in columns] == (
+        ["Name", "Name__before_2", "id", "name__before_1"] if kept else ["Name", "id"]
+    )
 
 
 def test_all_columns_may_be_renamed_to_other_capitals_at_once(tmp_path: Path) -> None:

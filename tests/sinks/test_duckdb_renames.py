@@ -86,7 +86,17 @@ def test_a_table_swapped_in_brings_what_came_under_its_former_name(tmp_path: Pat
         (2, "loaded", "x"),
         (3, None, None),
     ]
-    assert tables(lake) == ["public.items"]
+    assert tables(lake) == ["public.items", f"public.items__before_{A}"]
+    assert items(lake, f"public.items__before_{A}") == [(1, "old"), (9, "old")]
+
+
+def test_a_table_that_went_aside_has_its_rows_when_it_shows_up_under_another_name(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.deliver(inserts(table("items", A), (1, "old"), lsn=0x100))
+    lake.deliver(inserts(table("items", B), (1, "new"), lsn=0x1100))
+    lake.deliver(inserts(table("items_old", A), (2, "more"), lsn=0x2100))
+    assert tables(lake) == ["public.items", "public.items_old"]
+    assert (items(lake), items(lake, "public.items_old")) == ([(1, "new")], [(1, "old"), (2, "more")])
 
 
 def test_a_renamed_table_takes_its_rows_along_and_back(tmp_path: Path) -> None:

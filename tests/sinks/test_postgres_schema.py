@@ -3,99 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg import sql
-from psycopg.rows import dict_row
 from pydantic import SecretStr
 
-from penstock.changes import ChangeBatch, Relation
-from penstock.imports.layout import table_layout
-from penstock.lsn import LSN
-from penstock.postgres import migrations, schema_log
+from penstock.lsn import LSN, ZERO
 from penstock.postgres.connection import connect
-from penstock.schema_changes.logged import LoggedCommand
-from penstock.sinks.contract import Batch
+from penstock.sinks.contract import Batch, ImportPart
 from penstock.sinks.postgres import PostgresSink
-from penstock.testing.change_batches import changes
 from tests.postgres.catalog_equality import differences
-
-TABLES = """
-CREATE TYPE mood AS ENUM ('sad', 'happy');
-CREATE TABLE orders (id integer PRIMARY KEY, note text, amount integer, how mood DEFAULT 'sad');
-CREATE TABLE people (id bigint PRIMARY KEY, email text CONSTRAINT one_email UNIQUE, age integer CHECK (age >= 0));
-CREATE INDEX people_age ON people (age);
-INSERT INTO orders VALUES (1, 'a', 10), (2, 'b', 20);
-INSERT INTO people VALUES (1, 'x', 5), (2, 'y', NULL);
-"""
+from tests.sinks.followed_source import TABLES, FollowedSource
 
 
-class Followed:
-    """A source with its schema log, and a replica that is given rows and commands by hand, batch by batch."""
+class Followed(FollowedSource):
+    """Followed by a replica."""
 
     def __init__(self, source: str, target: str, directory: Path, **settings: Any) -> None:
-        self.source, self.target, self._directory, self._number, self._seen = source, target, directory, 0, 0
-        with psycopg.connect(source) as session:
-            session.execute(TABLES)
-            session.execute("CREATE PUBLICATION everything FOR TABLES IN SCHEMA public")
-        with connect(source) as connection:
-            migrations.migrate(connection)
-            schema_log.install(connection)
+        self.target = target
         given = {"name": "replica", "type": "postgres", "url": SecretStr(target), **settings}
-        self.sink = PostgresSink(PostgresSink.Settings.model_validate(given))
-        self.sink.source = source
-        self.sink.prepare()
-        self.deliver(*(self.rows_of(name) for name in ("orders", "people")))
-
-    def relation(self, table: str) -> Relation:
-        with connect(self.source) as connection:
-            found = connection.execute(
-                "SELECT to_regclass('public.' || quote_ident(%s))::oid::bigint", [table]
-            ).fetchone()
-            assert found is not None
-            layout = table_layout(connection, found[0], ["everything"])
-        assert layout is not None
-        return layout.relation
-
-    def rows_of(self, table: str, where: str = "true", lsn: int | None = None) -> ChangeBatch:
-        """The table's rows, as inserts."""
-        relation = self.relation(table)
-        names = [column.name for column in relation.columns]
-        columns = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(name)) for name in names)
-        with psycopg.connect(self.source) as connection:
-            query = sql.SQL("SELECT {} FROM {} WHERE " + where).format(columns, sql.Identifier(table))
-            rows = [dict(zip(names, row, strict=True)) for row in connection.execute(query)]
-        return changes(relation, [("insert", row) for row in rows], lsn=lsn if lsn is not None else self._end - 0x100)
-
-    @property
-    def _end(self) -> int:
-        return 0x1000 * (self._number + 1)
-
-    def deliver(self, *some: ChangeBatch, commands: tuple[LoggedCommand, ...] = ()) -> None:
-        start = LSN(0x1000 * self._number)
-        batch = Batch(self._number, start, LSN(self._end), str(self._directory), schema_log=commands)
-        self.sink.commit(batch, [self.sink.write(batch, iter([one])) for one in some])
-        self._number += 1
-
-    def alter(self, statement: str) -> tuple[LoggedCommand, ...]:
-        """On the source; the commands that its log has of it, at places in the middle of the next batch."""
-        with psycopg.connect(self.source, autocommit=True) as connection:
-            connection.execute(statement.encode())
-        with psycopg.connect(self.source, row_factory=dict_row) as connection:
-            names = connection.execute("SELECT * FROM penstock.schema_log LIMIT 0").description or ()
-            columns = ", ".join(f"{name.name}::text" for name in names)
-            query = f"SELECT {columns} FROM penstock.schema_log WHERE id > {self._seen} ORDER BY penstock.schema_log.id"
-            rows = connection.execute(query.encode()).fetchall()
-        self._seen = max((int(row["id"]) for row in rows), default=self._seen)
-        return tuple(LoggedCommand((self._end - 0x800, number), row) for number, row in enumerate(rows))
-
-    def follow(self, statement: str) -> None:
-        commands = self.alter(statement)
-        assert commands
-        self.deliver(commands=commands)
+        super().__init__(source, PostgresSink(PostgresSink.Settings.model_validate(given)), directory)
 
     def differences(self, *tables: str) -> list[str]:
         with connect(self.source) as source, connect(self.target) as target:
@@ -130,6 +61,9 @@ def keeping(database: str, target_database: str, tmp_path: Path) -> Iterator[Fol
     [
         "ALTER TABLE orders ADD COLUMN extra text",
         "ALTER TABLE orders ADD COLUMN extra integer NOT NULL DEFAULT 7",
+        "ALTER TABLE orders ADD COLUMN at timestamptz NOT NULL DEFAULT now()",
+        "ALTER TABLE orders ADD COLUMN code text DEFAULT 'it''s {\"a\", b}'; ALTER TABLE orders ALTER code SET DEFAULT 'c'",
+        "ALTER TABLE orders ADD COLUMN how_2 mood DEFAULT 'happy'; ALTER TABLE orders ALTER how_2 DROP DEFAULT",
         "ALTER TABLE orders ADD COLUMN twice integer GENERATED ALWAYS AS (amount * 2) STORED",
         "ALTER TABLE orders DROP COLUMN note",
         'ALTER TABLE orders RENAME COLUMN note TO "odd ""name; --"',
@@ -177,13 +111,13 @@ def test_a_dropped_table_goes(followed: Followed) -> None:
 
 def test_rows_before_and_after_a_rename_in_one_batch_meet_their_column(followed: Followed) -> None:
     followed.alter("INSERT INTO orders VALUES (3, 'before', 1)")
-    before = followed.rows_of("orders", "id = 3", followed._end - 0x900)
+    before = followed.rows_of("orders", "id = 3", followed.end - 0x900)
     commands = followed.alter(
         "ALTER TABLE orders RENAME note TO t; ALTER TABLE orders RENAME amount TO note; "
         "ALTER TABLE orders RENAME t TO amount; "
         "INSERT INTO orders (id, amount, note) VALUES (4, 'after', 2)"
     )
-    after = followed.rows_of("orders", "id = 4", followed._end - 0x100)
+    after = followed.rows_of("orders", "id = 4", followed.end - 0x100)
     followed.deliver(before, after, commands=commands)
     assert followed.differences("orders") == []
 
@@ -193,7 +127,22 @@ def test_a_batch_that_comes_again_is_followed_once(followed: Followed) -> None:
         "ALTER TABLE orders RENAME COLUMN note TO text; ALTER TABLE orders ADD COLUMN note integer"
     )
     followed.deliver(commands=commands)
-    followed._number -= 1
+    followed.again()
+    followed.deliver(commands=commands)
+    assert followed.differences("orders") == []
+
+
+def test_a_column_that_came_with_an_import_is_not_added_again(followed: Followed) -> None:
+    """The import came further than the stream: its rows have the column, and then the command comes."""
+    commands = followed.alter("ALTER TABLE orders ADD COLUMN extra integer DEFAULT 5")
+    followed.alter("UPDATE orders SET extra = 6 WHERE id = 1")
+    relation = followed.relation("orders")
+    rows = followed.rows_of("orders")
+    begin = ImportPart(1, relation, "begin")
+    for part in (begin, replace(begin, phase="rows", number=1), replace(begin, phase="end", upto=LSN(followed.end))):
+        batch = Batch(-1, ZERO, ZERO, str(followed.directory), part)
+        receipts = [followed.sink.write(batch, iter([rows]))] if part.phase == "rows" else []
+        followed.sink.commit(batch, receipts)
     followed.deliver(commands=commands)
     assert followed.differences("orders") == []
 

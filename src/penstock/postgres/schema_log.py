@@ -171,9 +171,10 @@ def _drop_triggers(connection: Connection) -> None:
 
 
 _FUNCTIONS = (
-    "describe_tables", "describe_types", "tables_of", "tables_that_name", "tables_that_name_other_than_tables",
-    "tables_that_lost", "record_tables", "record_types", "all_tables", "all_types", "record_baseline", "is_of_interest",
-    "note_drops", "note_rewrite", "record_command", "record_failure", "on_ddl", "on_drop", "on_rewrite",
+    "missing_in_partitions", "base_type", "describe_tables", "describe_types", "tables_of", "tables_that_name",
+    "tables_that_name_other_than_tables", "tables_that_lost", "record_tables", "record_types", "all_tables", "all_types",
+    "record_baseline", "is_of_interest", "note_drops", "note_rewrite", "record_command", "record_failure", "on_ddl", "on_drop",
+    "on_rewrite",
 )  # fmt: skip
 
 _COLUMNS = 'id, at, lsn, xid, "role", tag, statement, search_path, objects, "tables", types, error'

@@ -141,8 +141,9 @@ def _drop_column(definition: Definition, change: kinds.DropColumn) -> Definition
 def _retype(definition: Definition, change: kinds.RetypeColumn) -> Definition:
     new: ColumnDefinition = change.after
     return _with_column(
-        definition, new.id, type=new.type, type_oid=new.type_oid, modifier=new.modifier, collation=new.collation
-    )
+        definition, new.id, type=new.type, type_oid=new.type_oid, modifier=new.modifier, collation=new.collation,
+        base=new.base,
+    )  # fmt: skip
 
 
 def _comment(definition: Definition, change: kinds.SetComment) -> Definition:

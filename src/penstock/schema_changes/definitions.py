@@ -7,7 +7,7 @@ label's its oid. Texts are Postgres's own, with every name qualified.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 Json: TypeAlias = Mapping[str, Any]
@@ -49,9 +49,26 @@ class SequenceDefinition:
 
 
 @dataclass(frozen=True)
+class BaseType:
+    """Of a type that the user made: what is below its domains. The members are those of ``penstock.changes.Column``."""
+
+    base: str
+    modifier: int = -1
+    element: str | None = None
+
+    @classmethod
+    def from_json(cls, value: Json) -> BaseType:
+        return cls(value["base"], value["modifier"], value["element"])
+
+
+@dataclass(frozen=True)
 class ColumnDefinition:
     """``default`` is the expression of a generated column, too. ``identity`` is a(lways) or d (by default), ``generated``
-    s(tored) or v(irtual)."""
+    s(tored) or v(irtual).
+
+    ``missing`` is what rows have that were there before the column: the value of its default at that time, as text. Postgres
+    forgets it when it writes the table anew, so it is no part of what the column is.
+    """
 
     id: int
     name: str
@@ -65,12 +82,19 @@ class ColumnDefinition:
     collation: str | None = None  # where it is not the type's
     comment: str | None = None
     sequence: SequenceDefinition | None = None
+    base: BaseType | None = field(default=None, compare=False)  # of a type that the user made; told by ``type_oid``
+    missing: str | None = field(default=None, compare=False)
 
     @classmethod
     def from_json(cls, value: Json) -> ColumnDefinition:
-        plain = {name: value[name] for name in cls.__dataclass_fields__ if name != "sequence"}
-        sequence = value.get("sequence")
-        return cls(**plain, sequence=SequenceDefinition.from_json(sequence) if sequence else None)
+        later = ("sequence", "base", "missing")
+        sequence, base = value.get("sequence"), value.get("base")
+        return cls(
+            **{name: value[name] for name in cls.__dataclass_fields__ if name not in later},
+            missing=value.get("missing"),
+            sequence=SequenceDefinition.from_json(sequence) if sequence else None,
+            base=BaseType.from_json(base) if base else None,
+        )
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,9 @@ class _Comparison:
         plain = old.generated is None and new.generated is None
         if plain and old.default is not None and old.default != new.default:
             yield kinds.DropDefault(*place)
-        retyped = replace(old, type=new.type, type_oid=new.type_oid, modifier=new.modifier, collation=new.collation)
+        retyped = replace(
+            old, type=new.type, type_oid=new.type_oid, modifier=new.modifier, collation=new.collation, base=new.base
+        )
         if retyped != old:
             yield kinds.RetypeColumn(self._now.name, old, retyped)
         if new.not_null and not old.not_null:

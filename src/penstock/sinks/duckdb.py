@@ -110,7 +110,7 @@ class DuckDBSink(Sink[DuckDBSettings]):
 
         0. A file that holds less than it did was replaced since: the batch would leave a hole, so ``prepare`` looks anew.
         1. A batch at or below the recorded position was committed by somebody who died before saying so: nothing to do.
-        2. Tables are created or altered to fit, changes applied in order.
+        2. Tables are created or altered to fit, schema changes followed and changes applied in order.
         3. The position is recorded, and all of it committed. Killed before: DuckDB's log rolls everything back.
 
         A part of an import has a record of its own (``duckdb_imports.py``), and the position stays. It may be committed
@@ -123,14 +123,15 @@ class DuckDBSink(Sink[DuckDBSettings]):
             position = self._position(connection)
             self._refuse_older_copy(position, held)
             if batch.part is not None:
-                tables = Tables(connection, self.settings.unrepresentable)
+                tables = Tables(connection, self.settings.unrepresentable)  # of an import, which keeps nothing
                 self._imports(connection).commit(batch.part, staged, tables)
                 return
             if position is not None and batch.end <= position:
                 return
-            tables = Tables(connection, self.settings.unrepresentable)
+            on_drop = self.settings.on_drop
+            tables = Tables(connection, self.settings.unrepresentable, keep=on_drop == "keep")
             commands = batch.schema_log if self.settings.schema_changes == "apply" else ()
-            follow(tables, commands, staged, lambda some: apply(connection, tables, some))
+            follow(tables, on_drop, commands, staged, lambda some: apply(connection, tables, some))
             connection.execute(f"DELETE FROM {CATALOG}.penstock.progress WHERE sink = ?", [self.settings.name])
             connection.execute(
                 f"INSERT INTO {CATALOG}.penstock.progress VALUES (?, ?, now(), ?)",

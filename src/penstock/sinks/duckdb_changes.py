@@ -88,20 +88,46 @@ def _apply_table(
 def _apply_one(connection: duckdb.DuckDBPyConnection, target: Target, change: StagedChanges, fill_kept: _Fill) -> None:
     names = _names(target, change.relation)
     filled = fill_kept(connection, target, names, change) if change.partly_kept else None
+    inserts = _with_values_of_kept(connection, target, names, change) if change.inserts else None
     if change.deletes:
         same = " AND ".join(f"t.{names[index]} = s.c{index}" for index in change.relation.key_indexes)
         _with_rows(connection, change.deletes.open(), f"DELETE FROM {target.sql} t USING staged s WHERE {same}")
     if change.removed:
         _remove_equal_rows(connection, target, names, change.removed.open())
-    for rows in (change.inserts.open() if change.inserts else None, filled):
+    for rows in (inserts, filled):
         _insert(connection, target, change.relation, rows)
 
 
 def _insert(connection: duckdb.DuckDBPyConnection, target: Target, relation: Relation, rows: pa.Table | None) -> None:
     if rows is not None:
-        names = _names(target, relation)
-        columns = ", ".join(f"c{index}" for index in range(len(names)))
+        names = [
+            *_names(target, relation),
+            *(quoted(name) for name in target.kept if f"kept {name}" in rows.column_names),
+        ]
+        columns = ", ".join(map(quoted, rows.column_names))
         _with_rows(connection, rows, f"INSERT INTO {target.sql} ({', '.join(names)}) SELECT {columns} FROM staged")
+
+
+def _with_values_of_kept(
+    connection: duckdb.DuckDBPyConnection, target: Target, names: Sequence[str], change: StagedChanges
+) -> pa.Table:
+    """New versions of rows, with what the target's row has in columns that the source has no more; read before anything is
+    deleted."""
+    assert change.inserts is not None
+    rows, key = change.inserts.open(), change.relation.key_indexes
+    if not target.kept or not key:
+        return rows
+    same = " AND ".join(f"t.{names[index]} = s.c{index}" for index in key)
+    connection.register("staged", rows)
+    try:
+        query = f"SELECT s.*{_values_of_kept(target)} FROM staged s LEFT JOIN {target.sql} t ON {same}"
+        return connection.sql(query).to_arrow_table()
+    finally:
+        connection.unregister("staged")
+
+
+def _values_of_kept(target: Target) -> str:
+    return "".join(f", t.{quoted(name)} AS {quoted(f'kept {name}')}" for name in target.kept)
 
 
 def _names(target: Target, relation: Relation) -> list[str]:
@@ -128,7 +154,8 @@ def _fill_kept(
         if missing:
             marked = [index for index in range(len(names)) if f"u{index}" in rows.column_names]
             raise _missing_row(change.relation, missing[0], marked)
-        return connection.sql(f"SELECT {_filled_values(names, rows)} {joined}").to_arrow_table()
+        values = _filled_values(names, rows) + _values_of_kept(target)
+        return connection.sql(f"SELECT {values} {joined}").to_arrow_table()
     finally:
         connection.unregister("staged")
 

@@ -11,11 +11,12 @@ PROGRESS = f"""
         (sink VARCHAR, lsn VARCHAR, committed_at TIMESTAMPTZ, source VARCHAR);
 """
 
-# Which source table is which target table, and which column is which.
+# Which source table is which target table, and which column is which. ``kept``: columns that the source has no more.
 TABLES = f"""
     CREATE TABLE IF NOT EXISTS {CATALOG}.penstock.tables
         (source_schema VARCHAR, source_table VARCHAR, target_table VARCHAR, columns VARCHAR);
     ALTER TABLE {CATALOG}.penstock.tables ADD COLUMN IF NOT EXISTS oid BIGINT;
+    ALTER TABLE {CATALOG}.penstock.tables ADD COLUMN IF NOT EXISTS kept VARCHAR[];
 """
 
 # Tables whose import is complete, and up to where that brought them. Imports under way, each with the table that it

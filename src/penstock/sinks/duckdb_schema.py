@@ -1,51 +1,64 @@
 """Schema changes of the source, followed in a DuckDB file, inside the transaction of the batch that they came with.
 
-Columns that come, go or change their type are seen from the changes themselves (``duckdb_tables.py``). What those do not tell
-is followed here, in its place among the changes of the table: new names of columns and of tables.
+The file has tables and columns, and neither keys nor constraints, defaults or enums: what concerns those is nothing to it. A
+change that the file has already, because an import came further than the stream, is left alone.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from penstock.schema_changes import kinds
-from penstock.schema_changes.kinds import TableChange
+from penstock.schema_changes.kinds import SchemaChange, TableChange
 from penstock.schema_changes.logged import LoggedCommand
+from penstock.schema_changes.words import in_words
 from penstock.sinks.duckdb_staging import StagedChanges
 from penstock.sinks.duckdb_tables import Tables
+from penstock.sinks.logged_columns import column_of
+from penstock.sinks.schema_following import in_their_place
 
 logger = logging.getLogger(__name__)
 
 
 def follow(
     tables: Tables,
+    on_drop: Literal["keep", "drop"],
     commands: Sequence[LoggedCommand],
     staged: Sequence[StagedChanges],
     apply: Callable[[Sequence[StagedChanges]], None],
 ) -> None:
     """``apply`` applies changes of tables: those that came before a command first."""
-    left = list(staged)
-    for command in commands:
-        for change in command.changes:
-            if isinstance(change, kinds.RenameColumn | kinds.RenameTable | kinds.MoveTable):
-                due = [some for some in left if some.relation.oid == change.table.oid and some.last_at < command.at]
-                apply(due)
-                left = [some for some in left if some not in due]
-                _follow(tables, change)
-    apply(left)
+    for _, change in in_their_place(commands, staged, apply):
+        if isinstance(change, kinds.DropTable):
+            _drop_table(tables, on_drop, change)
+        elif isinstance(change, TableChange) and _follow(tables, change):
+            logger.info("%s of the file follows: %s.", change.table, in_words(change))
 
 
-def _follow(tables: Tables, change: TableChange) -> None:
-    table = change.table
+def _follow(tables: Tables, change: SchemaChange) -> bool:
     match change:
-        case kinds.RenameColumn(before=before, after=after):
-            done = tables.rename_column(table.oid, before, after)
-        case kinds.RenameTable(after=name):
-            done = tables.rename(table.oid, (table.schema, name))
-        case kinds.MoveTable(after=schema):
-            done = tables.rename(table.oid, (schema, table.table))
-        case _:
-            done = False
-    if done:
-        logger.info("%s of the file follows: %s.", table, type(change).__name__)
+        case kinds.AddColumn(table=table, column=column) if column.generated is None:  # which may not be published
+            return tables.add_column(table.oid, column_of(column), column.missing)
+        case kinds.DropColumn(table=table, column=column):
+            return tables.drop_column(table.oid, column.name)
+        case kinds.RetypeColumn(table=table, after=column):
+            return tables.retype_column(table.oid, column_of(column))
+        case kinds.RenameColumn(table=table, before=before, after=after):
+            return tables.rename_column(table.oid, before, after)
+        case kinds.RenameTable(table=table, after=name):
+            return tables.rename(table.oid, (table.schema, name))
+        case kinds.MoveTable(table=table, after=schema):
+            return tables.rename(table.oid, (schema, table.table))
+    return False
+
+
+def _drop_table(tables: Tables, on_drop: Literal["keep", "drop"], change: kinds.DropTable) -> None:
+    if not tables.has(change.table.oid):
+        return
+    if on_drop == "drop":
+        tables.drop(change.table.oid)
+        logger.info("%s was dropped in the source, and so in the file.", change.table)
+    else:
+        logger.info("%s was dropped in the source. It stays in the file, as it is.", change.table)

@@ -12,26 +12,32 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import duckdb
+import pyarrow as pa
 
-from penstock.changes import Relation
+from penstock.changes import Column, Relation
 from penstock.errors import SinkRefused
-from penstock.pgoutput.types import Unrepresentable
+from penstock.pgoutput.types import Unrepresentable, typed
 from penstock.sinks.duckdb_file import CATALOG, quoted
 from penstock.sinks.duckdb_records import IMPORTS, TABLES
 from penstock.sinks.duckdb_target import (
     Target,
+    add_column,
     alter,
-    copy_rows,
     create,
+    drop_column,
     dump_columns,
     fits,
     free_name,
     load_columns,
+    make_room,
+    move,
     new_target,
+    retype_column,
     target_schema,
     target_types,
     tell_of_other_columns,
 )
+from penstock.sinks.duckdb_types import duckdb_type
 
 logger = logging.getLogger(__name__)
 
@@ -39,34 +45,34 @@ Source = tuple[str, str]  # schema and table, as the source calls them
 
 
 class Tables:
-    """Looks up, creates and alters target tables, inside the caller's transaction."""
+    """Looks up, creates and alters target tables, inside the caller's transaction.
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, unrepresentable: Unrepresentable) -> None:
-        self._connection = connection
+    ``keep``: columns that the source drops stay.
+    """
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, unrepresentable: Unrepresentable, keep: bool = True
+    ) -> None:
+        self._connection, self._keep = connection, keep
         self._unrepresentable: Unrepresentable = unrepresentable
         connection.execute(TABLES)
         rows = connection.execute(
-            f"SELECT source_schema, source_table, target_table, columns, oid FROM {CATALOG}.penstock.tables"
+            f"SELECT source_schema, source_table, target_table, columns, oid, kept FROM {CATALOG}.penstock.tables"
         ).fetchall()
         self._known = {
-            (schema, table): Target(target_schema(schema), name, load_columns(columns), oid)
-            for schema, table, name, columns, oid in rows
+            (schema, table): Target(target_schema(schema), name, load_columns(columns), oid, tuple(kept or ()))
+            for schema, table, name, columns, oid, kept in rows
         }
 
     def target(self, relation: Relation) -> Target:
         """The table that fits this definition, with the rows that the source's table of this oid has brought so far."""
         source = relation.schema, relation.table
+        self.rename(relation.oid, source)
         known = self._known.get(source)
         if known is not None and known.oid in (None, relation.oid):
             return self._fitted(relation, known)
-        if known is not None:
-            self._drop(source, relation.oid)
-        formerly = [former for former, target in self._known.items() if target.oid == relation.oid]
-        target = self._create(relation)
-        for former in formerly:
-            copy_rows(self._connection, self._known[former], target)  # what came under its former name
-            self._drop(former, relation.oid)
-        return target
+        self._make_room(source)
+        return self._create(relation)
 
     def has_passed_on(self, relations: Sequence[Relation]) -> bool:
         """Whether one of them has another's name now, or another name than before; among each other or since we knew."""
@@ -80,16 +86,49 @@ class Tables:
                 return True
         return False
 
+    def add_column(self, oid: int, column: Column, missing: str | None) -> bool:
+        """``missing``: what rows have that are there. False: the file has no such table, or has the column already."""
+        found = self._of(oid)
+        if found is None or column.name in found[1].columns:
+            return False
+        source, known = found
+        target = add_column(self._connection, known, column.name, duckdb_type(column, self._unrepresentable))
+        if missing is not None:
+            value = typed(pa.array([missing]), column, self._unrepresentable, where=".".join(source))
+            self._connection.register("missing", pa.table({"value": value}))
+            name = quoted(target.columns[column.name][0])
+            self._connection.execute(f"UPDATE {target.sql} SET {name} = (SELECT value FROM missing)")
+            self._connection.unregister("missing")
+        self._remember(source, target)
+        return True
+
+    def drop_column(self, oid: int, name: str) -> bool:
+        found = self._of(oid)
+        if found is None or name not in found[1].columns:
+            return False
+        source, known = found
+        self._remember(source, drop_column(self._connection, known, name, self._keep))
+        return True
+
+    def retype_column(self, oid: int, column: Column) -> bool:
+        found = self._of(oid)
+        if found is None or column.name not in found[1].columns:
+            return False
+        source, known = found
+        kind = duckdb_type(column, self._unrepresentable)
+        self._remember(source, retype_column(self._connection, known, column.name, kind))
+        return True
+
     def rename_column(self, oid: int, before: str, after: str) -> bool:
         """Of the source's table of this oid. False: the file has no such column."""
         found = self._of(oid)
-        if found is None or before not in found[1].columns:
+        if found is None or before not in found[1].columns or after in found[1].columns:
             return False
         source, known = found
-        columns = {name: column for name, column in known.columns.items() if name != after}
+        known = make_room(self._connection, known, after)
+        columns = dict(known.columns)
         old, kind = columns.pop(before)
-        taken = {name.lower() for name, _ in known.columns.values()} - {old.lower()}
-        new = free_name(after, taken)
+        new = free_name(after, {name.lower() for name, _ in columns.values()})
         if new != old:
             self._connection.execute(f"ALTER TABLE {known.sql} RENAME COLUMN {quoted(old)} TO {quoted(new)}")
         self._remember(source, replace(known, columns={**columns, after: (new, kind)}))
@@ -101,21 +140,26 @@ class Tables:
         if found is None or found[0] == now:
             return False
         source, known = found
-        if now in self._known:
-            self._drop(now, oid)  # it was dropped in the source, or else it would have its new name already
-        target = replace(known, schema=target_schema(now[0]), table=self._name_for(now))
-        self._refuse_foreign(target.schema, target.table)
-        if target.schema == known.schema:
-            self._connection.execute(f"ALTER TABLE {known.sql} RENAME TO {quoted(target.table)}")
-        else:
-            create(self._connection, target)
-            copy_rows(self._connection, known, target)
-            self._connection.execute(f"DROP TABLE {known.sql}")
+        self._make_room(now)
+        target = replace(known, schema=target_schema(now[0]), table=self._name_for(now, source))
+        if (target.schema.lower(), target.table.lower()) != (known.schema.lower(), known.table.lower()):
+            self._refuse_foreign(target.schema, target.table)
+        if target.sql != known.sql:
+            move(self._connection, known, target)
         self._forget(source)
         del self._known[source]
         _tell_of_other_name(now, target)
         self._remember(now, target)
         return True
+
+    def drop(self, oid: int) -> None:
+        """With all its rows."""
+        found = self._of(oid)
+        if found is not None:
+            self._drop(found[0])
+
+    def has(self, oid: int) -> bool:
+        return self._of(oid) is not None
 
     def _of(self, oid: int) -> tuple[Source, Target] | None:
         return next(((source, target) for source, target in self._known.items() if target.oid == oid), None)
@@ -123,26 +167,23 @@ class Tables:
     def swap_in(self, source: Source, filled: Target) -> None:
         """A table that an import has filled takes the place of what the file has of this source table:
 
-        1. What the source's table of this oid has brought so far goes, under whatever name, and so does what another one
-           brought that had the name before.
+        1. What the source's table of this oid has brought so far goes, under whatever name; what another one brought that
+           had the name before goes aside.
         2. The filled table gets the name; if the source's table has moved to another schema meanwhile, its rows do.
         3. ``penstock.tables`` says so.
 
         All of it is one transaction, the caller's: there is no moment without the table, or with half of it.
         """
         before = self._known.get(source)
-        for former in [known for known, target in self._known.items() if known == source or target.oid == filled.oid]:
-            self._drop(former, filled.oid)
+        for former in [known for known, target in self._known.items() if target.oid in (None, filled.oid)]:
+            if former == source or self._known[former].oid is not None:
+                self._drop(former)
+        self._make_room(source)
         target = replace(
             filled, schema=target_schema(source[0]), table=before.table if before else self._name_for(source)
         )
         self._refuse_foreign(target.schema, target.table)
-        if target.schema == filled.schema:
-            self._connection.execute(f"ALTER TABLE {filled.sql} RENAME TO {quoted(target.table)}")
-        else:
-            create(self._connection, target)
-            copy_rows(self._connection, filled, target)
-            self._connection.execute(f"DROP TABLE {filled.sql}")
+        move(self._connection, filled, target)
         if before is None:
             _tell_of_other_name(source, target)
         self._remember(source, target)
@@ -160,12 +201,12 @@ class Tables:
 
     def fitted_shadow(self, relation: Relation, shadow: Target) -> Target:
         wanted = target_types(relation, self._unrepresentable)
-        return shadow if fits(shadow, wanted) else alter(self._connection, relation, shadow, wanted)
+        return shadow if fits(shadow, wanted) else alter(self._connection, relation, shadow, wanted, keep=False)
 
     def _fitted(self, relation: Relation, known: Target) -> Target:
         source, wanted = (relation.schema, relation.table), target_types(relation, self._unrepresentable)
         if not fits(known, wanted):
-            return self._remember(source, alter(self._connection, relation, known, wanted))
+            return self._remember(source, alter(self._connection, relation, known, wanted, self._keep))
         if known.oid is None:
             return self._remember(source, replace(known, oid=relation.oid))
         return known
@@ -179,20 +220,36 @@ class Tables:
         tell_of_other_columns(relation, None, target)
         return self._remember(source, target)
 
-    def _drop(self, source: Source, oid: int | None) -> None:
+    def _drop(self, source: Source) -> None:
         """Not emptied and altered: a new type would be tried on rows that are deleted in the same transaction."""
-        former = self._known.pop(source)
-        if former.oid not in (None, oid):
-            logger.warning(
-                "%s is another table in the source than before: the rows of the former one leave the file.",
-                ".".join(source),
-            )
-        self._connection.execute(f"DROP TABLE IF EXISTS {former.sql}")
+        self._connection.execute(f"DROP TABLE IF EXISTS {self._known.pop(source).sql}")
         self._forget(source)
 
-    def _name_for(self, source: Source) -> str:
+    def _make_room(self, source: Source) -> None:
+        """Another table of the source had this name: its rows are none of the one that has it now.
+
+        It goes aside: it may have another name in the source, and show up again.
+        """
+        former = self._known.get(source)
+        if former is None:
+            return
+        taken = self._taken(former.schema) | self._in_the_file(former.schema)
+        aside = replace(former, table=free_name(f"{former.table}__before_{former.oid or 0}", taken))
+        logger.warning(
+            "%s is another table in the source than before: in the file the former one is called %s now.",
+            ".".join(source), aside.table,
+        )  # fmt: skip
+        move(self._connection, former, aside)
+        self._forget(source)
+        del self._known[source]
+        self._remember((source[0], aside.table), aside)
+
+    def _name_for(self, source: Source, before: Source | None = None) -> str:
         """Neither that of another source table's target nor that of a table which an import is filling."""
-        return free_name(source[1], self._taken(target_schema(source[0])))
+        taken = self._taken(target_schema(source[0]))
+        if before is not None and target_schema(before[0]).lower() == target_schema(source[0]).lower():
+            taken.discard(self._known[before].table.lower())
+        return free_name(source[1], taken)
 
     def _taken(self, schema: str) -> set[str]:
         self._connection.execute(IMPORTS)
@@ -222,8 +279,9 @@ class Tables:
     def _remember(self, source: Source, target: Target) -> Target:
         self._forget(source)
         self._connection.execute(
-            f"INSERT INTO {CATALOG}.penstock.tables VALUES (?, ?, ?, ?, ?)",
-            [*source, target.table, dump_columns(target), target.oid],
+            f"INSERT INTO {CATALOG}.penstock.tables (source_schema, source_table, target_table, columns, oid, kept) "
+            "VALUES (?, ?, ?, ?, ?, ?)",
+            [*source, target.table, dump_columns(target), target.oid, list(target.kept)],
         )
         self._known[source] = target
         return target

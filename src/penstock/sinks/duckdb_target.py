@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 
 import duckdb
 
@@ -21,12 +22,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Target:
-    """A target table. ``columns``: source name -> (target name, DuckDB type). ``oid``: None if older than that record."""
+    """A target table. ``columns``: source name -> (target name, DuckDB type). ``oid``: None if older than that record.
+
+    ``kept``: names, in the target, of columns that the source has no more.
+    """
 
     schema: str
     table: str
     columns: dict[str, tuple[str, str]]
     oid: int | None
+    kept: tuple[str, ...] = ()
 
     @property
     def sql(self) -> str:
@@ -48,7 +53,7 @@ def fits(known: Target, wanted: dict[str, str]) -> bool:
 
 
 def new_target(relation: Relation, table: str, wanted: dict[str, str]) -> Target:
-    return Target(target_schema(relation.schema), table, _name_columns({}, wanted), relation.oid)
+    return Target(target_schema(relation.schema), table, _name_columns(wanted), relation.oid)
 
 
 def create(connection: duckdb.DuckDBPyConnection, target: Target) -> None:
@@ -57,44 +62,103 @@ def create(connection: duckdb.DuckDBPyConnection, target: Target) -> None:
     connection.execute(f"CREATE TABLE IF NOT EXISTS {target.sql} ({definition})")
 
 
-def copy_rows(connection: duckdb.DuckDBPyConnection, former: Target, target: Target) -> None:
-    """The columns that both have."""
-    common = [column for column in former.columns if column in target.columns]
-    into, of = (", ".join(quoted(table.columns[column][0]) for column in common) for table in (target, former))
-    if common:
-        connection.execute(f"INSERT INTO {target.sql} ({into}) SELECT {of} FROM {former.sql}")
+def move(connection: duckdb.DuckDBPyConnection, former: Target, target: Target) -> None:
+    """To another name, or another schema, which DuckDB has no command for."""
+    if target.schema == former.schema:
+        connection.execute(f"ALTER TABLE {former.sql} RENAME TO {quoted(target.table)}")
+        return
+    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {CATALOG}.{quoted(target.schema)}")
+    connection.execute(f"CREATE TABLE {target.sql} AS FROM {former.sql}")
+    connection.execute(f"DROP TABLE {former.sql}")
 
 
-def alter(connection: duckdb.DuckDBPyConnection, relation: Relation, known: Target, wanted: dict[str, str]) -> Target:
-    """Columns that came, went, or changed their type. Without ids, a renamed column is one that went and one that came."""
-    target = Target(known.schema, known.table, _name_columns(known.columns, wanted), relation.oid)
-    leaving = _make_way(connection, known, target)
-    for source, (name, kind) in target.columns.items():
-        if source not in known.columns:
-            connection.execute(f"ALTER TABLE {known.sql} ADD COLUMN {quoted(name)} {kind}")
-        elif known.columns[source][1] != kind:
-            connection.execute(f"ALTER TABLE {known.sql} ALTER COLUMN {quoted(name)} SET DATA TYPE {kind}")
-    for name in leaving:
-        connection.execute(f"ALTER TABLE {known.sql} DROP COLUMN {quoted(name)}")
+def alter(
+    connection: duckdb.DuckDBPyConnection, relation: Relation, known: Target, wanted: dict[str, str], keep: bool
+) -> Target:
+    """Columns that came, went, or changed their type. Without ids, a renamed column is one that went and one that came.
+
+    Those that went go last: a table cannot be without columns.
+    """
+    target = replace(known, oid=relation.oid)
+    for source in known.columns:
+        if source not in wanted:
+            target = keep_column(target, source)
+    for source, kind in wanted.items():
+        if source not in target.columns:
+            target = add_column(connection, target, source, kind)
+        else:
+            target = retype_column(connection, target, source, kind)
+    gone = target.kept[len(known.kept) :]
+    for name in gone:
+        if keep:
+            _tell_of_kept(target, name)
+        else:
+            target = drop_kept(connection, target, name)
     tell_of_other_columns(relation, known, target)
+    return replace(target, columns={source: target.columns[source] for source in wanted})
+
+
+def add_column(connection: duckdb.DuckDBPyConnection, target: Target, source: str, kind: str) -> Target:
+    target = make_room(connection, target, source)
+    name = free_name(source, {name.lower() for name, _ in target.columns.values()})
+    connection.execute(f"ALTER TABLE {target.sql} ADD COLUMN {quoted(name)} {kind}")
+    return replace(target, columns={**target.columns, source: (name, kind)})
+
+
+def make_room(connection: duckdb.DuckDBPyConnection, target: Target, name: str) -> Target:
+    """A column that the source has no more has the name: its values are none of the one that is to have it."""
+    for former in target.kept:
+        if former.lower() == name.lower():
+            taken = {column.lower() for column in (*target.kept, *(known for known, _ in target.columns.values()))}
+            aside = next(free for n in count(1) if (free := f"{name}__before_{n}").lower() not in taken)
+            connection.execute(f"ALTER TABLE {target.sql} RENAME COLUMN {quoted(former)} TO {quoted(aside)}")
+            return replace(target, kept=tuple(aside if kept == former else kept for kept in target.kept))
     return target
 
 
-def _make_way(connection: duckdb.DuckDBPyConnection, known: Target, target: Target) -> list[str]:
-    """The columns to drop, out of the way of new ones called like them: the last column of a table cannot go first."""
-    wanted = {name.lower() for name, _ in target.columns.values()}
-    taken = wanted | {name.lower() for name, _ in known.columns.values()}
-    leaving = []
-    for source, (name, _kind) in known.columns.items():
-        if source in target.columns:
-            continue
-        if name.lower() in wanted:
-            aside = free_name(name, taken)
-            connection.execute(f"ALTER TABLE {known.sql} RENAME COLUMN {quoted(name)} TO {quoted(aside)}")
-            taken.add(aside.lower())
-            name = aside
-        leaving.append(name)
-    return leaving
+def keep_column(target: Target, source: str) -> Target:
+    """It stays as it is, and is no column of the source's any more."""
+    left = {name: column for name, column in target.columns.items() if name != source}
+    return replace(target, columns=left, kept=(*target.kept, target.columns[source][0]))
+
+
+def drop_column(connection: duckdb.DuckDBPyConnection, target: Target, source: str, keep: bool) -> Target:
+    """The last column of a table cannot go."""
+    name, left = target.columns[source][0], keep_column(target, source)
+    if keep or len(target.columns) + len(target.kept) == 1:
+        _tell_of_kept(target, name)
+        return left
+    return drop_kept(connection, left, name)
+
+
+def drop_kept(connection: duckdb.DuckDBPyConnection, target: Target, name: str) -> Target:
+    connection.execute(f"ALTER TABLE {target.sql} DROP COLUMN {quoted(name)}")
+    return replace(target, kept=tuple(kept for kept in target.kept if kept != name))
+
+
+def _tell_of_kept(target: Target, name: str) -> None:
+    logger.info(
+        "Column %s of %s.%s was dropped in the source. It stays in the file.", name, target.schema, target.table
+    )
+
+
+def retype_column(connection: duckdb.DuckDBPyConnection, target: Target, source: str, kind: str) -> Target:
+    """With DuckDB's cast; where that has no value, by way of text. What is no text of the new type either was computed in the
+    source by other means (``USING``), and is NULL until the table is copied again. An error would end the transaction."""
+    name, before = target.columns[source]
+    if before == kind:
+        return target
+    column = quoted(name)
+    cast = f"coalesce(TRY_CAST({column} AS {kind}), TRY_CAST(CAST({column} AS VARCHAR) AS {kind}))"
+    query = f"SELECT count(*) FROM {target.sql} WHERE {column} IS NOT NULL AND {cast} IS NULL"
+    if lost := connection.execute(query).fetchall()[0][0]:
+        logger.warning(
+            "Column %s of %s.%s has another type in the source, %s here, which %d values of it do not have. They are NULL "
+            "until the table is copied again: penstock tables FILE resync %s.%s.",
+            name, target.schema, target.table, kind, lost, target.schema, target.table,
+        )  # fmt: skip
+    connection.execute(f"ALTER TABLE {target.sql} ALTER COLUMN {column} SET DATA TYPE {kind} USING {cast}")
+    return replace(target, columns={**target.columns, source: (name, kind)})
 
 
 def tell_of_other_columns(relation: Relation, known: Target | None, target: Target) -> None:
@@ -114,12 +178,11 @@ def load_columns(columns: str) -> dict[str, tuple[str, str]]:
     return {source: (name, kind) for source, (name, kind) in json.loads(columns).items()}
 
 
-def _name_columns(known: dict[str, tuple[str, str]], wanted: dict[str, str]) -> dict[str, tuple[str, str]]:
-    names = {source: name for source, (name, _) in known.items() if source in wanted}
-    for source in wanted:
-        if source not in names:
-            names[source] = free_name(source, {name.lower() for name in names.values()})
-    return {source: (names[source], kind) for source, kind in wanted.items()}
+def _name_columns(wanted: dict[str, str]) -> dict[str, tuple[str, str]]:
+    named: dict[str, tuple[str, str]] = {}
+    for source, kind in wanted.items():
+        named[source] = free_name(source, {name.lower() for name, _ in named.values()}), kind
+    return named
 
 
 def free_name(name: str, taken: set[str]) -> str:

@@ -19,15 +19,18 @@ from typing import Any, Literal
 import psycopg
 from psycopg import sql
 
+from penstock.lsn import LSN
 from penstock.postgres.connection import Connection
 from penstock.postgres.target_names import fitted
 from penstock.schema_changes import kinds
 from penstock.schema_changes.definitions import ColumnDefinition, Constraint, Definition, EnumDefinition, ForeignKey
 from penstock.schema_changes.kinds import SchemaChange, TableChange
 from penstock.schema_changes.logged import LoggedCommand
+from penstock.schema_changes.words import in_words
 from penstock.sinks.postgres_staging import StagedChanges
 from penstock.sinks.postgres_tables import Tables
 from penstock.sinks.postgres_target import Target, find
+from penstock.sinks.schema_following import in_their_place
 
 logger = logging.getLogger(__name__)
 
@@ -58,21 +61,25 @@ class SchemaFollower:
         self, connection: Connection, commands: Sequence[LoggedCommand], staged: Sequence[StagedChanges], apply: _Apply
     ) -> None:
         """Steps 2 and 3; ``apply`` applies changes of tables."""
-        left, late = list(staged), _Late()
-        for command in commands:
-            for change in command.changes:
-                if isinstance(change, TableChange):
-                    due = [some for some in left if some.relation.oid == change.table.oid and some.last_at < command.at]
-                    if due:
-                        apply(due)
-                        left = [some for some in left if some not in due]
-                    late.note(change)
+        late = _Late(commands)
+        for command, change in in_their_place(commands, staged, apply):
+            late.note(change)
+            if not self._came_with_import(connection, command, change):
                 self._follow(connection, change)
-            late.note_definitions(command)
-            _tell_of_unknown(command)
-        apply(left)
         for change, step in late.steps():
             self._step(connection, change, step)
+
+    def _came_with_import(self, connection: Connection, command: LoggedCommand, change: SchemaChange) -> bool:
+        """An import may have come further than the stream: then the column is there, and it is the one that is meant."""
+        if not isinstance(change, kinds.AddColumn | kinds.RenameColumn):
+            return False
+        name = change.column.name if isinstance(change, kinds.AddColumn) else change.after
+        target = self._target(connection, change)
+        if target is None or target.column(name) is None:
+            return False
+        query = "SELECT 1 FROM penstock.imports WHERE sink = %s AND oid = %s AND lsn >= %s::pg_lsn"
+        row = connection.execute(query, [self._sink, change.table.oid, str(LSN(command.at[0]))]).fetchone()
+        return row is not None
 
     def _follow(self, connection: Connection, change: SchemaChange) -> None:
         if isinstance(change, kinds.RenameTable | kinds.MoveTable):
@@ -100,7 +107,7 @@ class SchemaFollower:
     def _step(self, connection: Connection, change: TableChange, step: _Follow | None) -> None:
         target = self._target(connection, change) if step is not None else None
         if step is not None and target is not None:
-            logger.info("%s of the target follows: %s.", change.table, describe(change))
+            logger.info("%s of the target follows: %s.", change.table, in_words(change))
             step(self, connection, target, change)
             self._tables.forget_one(change.table.oid)
 
@@ -120,9 +127,9 @@ class SchemaFollower:
         if target is None:
             return
         if self._on_drop == "drop" and self._tables.drop(connection, change.table.oid):
-            logger.warning("%s was dropped in the source, and so in the target.", change.table)
+            logger.info("%s was dropped in the source, and so in the target.", change.table)
         else:
-            logger.warning("%s was dropped in the source. It stays in the target, as it is.", change.table)
+            logger.info("%s was dropped in the source. It stays in the target, as it is.", change.table)
 
     # One column or part at a time. The table and what is spoken of are there.
 
@@ -131,6 +138,9 @@ class SchemaFollower:
         self._make_room(connection, target, column.name, column.id)
         self._make_type(connection, change, column)
         _alter(connection, target, sql.SQL("ADD COLUMN {}").format(column_words(column)))
+        if column.missing is not None:
+            then = sql.SQL("SET DEFAULT " + column.default if column.default is not None else "DROP DEFAULT")
+            _alter(connection, target, sql.SQL("ALTER COLUMN {} {}").format(sql.Identifier(column.name), then))
 
     def drop_column(self, connection: Connection, target: Target, change: kinds.DropColumn) -> None:
         there = target.column(change.column.name)
@@ -140,7 +150,7 @@ class SchemaFollower:
         if self._on_drop == "drop":
             _alter(connection, target, sql.SQL("DROP COLUMN {}").format(name))
             return
-        logger.warning("Column %s of %s was dropped in the source. It stays in the target.", there.name, change.table)
+        logger.info("Column %s of %s was dropped in the source. It stays in the target.", there.name, change.table)
         if there.not_null and not there.generated:
             _alter(connection, target, sql.SQL("ALTER COLUMN {} DROP NOT NULL").format(name))
 
@@ -280,16 +290,13 @@ _LAST_STEPS: dict[type[TableChange], _Follow] = {
 class _Late:
     """What comes in at the end of a batch, if the last definition of its table still has it."""
 
-    def __init__(self) -> None:
+    def __init__(self, commands: Sequence[LoggedCommand]) -> None:
         self._noted: list[TableChange] = []
-        self._definitions: dict[int, Definition | None] = {}
+        self._definitions = {table.oid: table.after for command in commands for table in command.parsed.tables}
 
-    def note(self, change: TableChange) -> None:
-        if type(change) in _LAST_STEPS:
+    def note(self, change: SchemaChange) -> None:
+        if isinstance(change, TableChange) and type(change) in _LAST_STEPS:
             self._noted.append(change)
-
-    def note_definitions(self, command: LoggedCommand) -> None:
-        self._definitions |= {table.oid: table.after for table in command.parsed.tables}
 
     def steps(self) -> Iterator[tuple[TableChange, _Follow]]:
         seen = set()
@@ -321,24 +328,20 @@ def _as_it_is(change: TableChange, definition: Definition) -> TableChange | None
     return None
 
 
-def describe(change: TableChange) -> str:
-    """For people: AddColumn is ``add column``."""
-    words = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in type(change).__name__)
-    return words.strip()
-
-
 def column_words(column: ColumnDefinition) -> sql.Composed:
     """As in CREATE TABLE. Values of an identity column come from the source, so it is an ordinary one until the table is
-    copied again."""
+    copied again. The default is the value that it had for rows that were there: ``now()`` was another moment there."""
     parts = [sql.Identifier(column.name), sql.SQL(column.type)]
     if column.collation:
         parts.append(sql.SQL("COLLATE " + column.collation))
     if column.generated:
         kind = "STORED" if column.generated == "s" else "VIRTUAL"
         parts.append(sql.SQL(f"GENERATED ALWAYS AS ({column.default}) {kind}"))
+    elif column.missing is not None:
+        parts.append(sql.SQL("DEFAULT {}").format(sql.Literal(column.missing)))
     elif column.default is not None:
         parts.append(sql.SQL("DEFAULT " + column.default))
-    if column.not_null and (column.default is not None or column.generated):
+    if column.not_null and (column.default is not None or column.missing is not None or column.generated):
         parts.append(sql.SQL("NOT NULL"))
     return sql.SQL(" ").join(parts)
 
@@ -374,17 +377,3 @@ def _type_exists(connection: Connection, type_: EnumDefinition) -> bool:
 def _has_label(connection: Connection, type_: EnumDefinition, label: str) -> bool:
     query = "SELECT 1 FROM pg_enum WHERE enumtypid = to_regtype(%s) AND enumlabel = %s"
     return connection.execute(query, [_type_name(type_).as_string(), label]).fetchone() is not None
-
-
-def _tell_of_unknown(command: LoggedCommand) -> None:
-    for change in command.changes:
-        if isinstance(change, kinds.OtherCommand) and change.error:
-            logger.warning(
-                "What %s did in the source is not known (%s), so it is not followed.", change.tag, change.error
-            )
-        if isinstance(change, kinds.RewriteTable) and {"type", "default"} & set(change.reasons):
-            logger.warning(
-                "%s was rewritten in the source. If its values were computed (USING, a volatile default), the stream does not "
-                "tell them: it is imported again, or with mode: stream needs that by hand: penstock tables FILE resync %s.",
-                change.table, change.table,
-            )  # fmt: skip

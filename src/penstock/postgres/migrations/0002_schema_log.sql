@@ -43,6 +43,45 @@ create table penstock.type_definitions (
     updated_at timestamptz not null default now()
 );
 
+-- A partitioned table has no rows of its own, so it does not know what rows have that were there before the column. Its
+-- partitions do.
+create function penstock.missing_in_partitions(table_oid oid, column_name name) returns text
+language sql stable set search_path = pg_catalog, pg_temp
+as $$
+    select (m.attmissingval::text::text[])[1]
+    from pg_partition_tree(table_oid) as part
+    join pg_attribute m on m.attrelid = part.relid and m.attname = column_name and m.atthasmissing
+    where part.isleaf limit 1
+$$;
+
+-- A type of the user's as a reader without a catalog can take it: {base, modifier, element}, as of penstock.changes.Column.
+create function penstock.base_type(type oid, modifier integer) returns jsonb
+language plpgsql stable set search_path = pg_catalog, pg_temp
+as $$
+declare
+    found pg_type;
+    element pg_type;
+    below jsonb;
+begin
+    select t.* into found from pg_type t where t.oid = type;
+    if found.typtype = 'd' then
+        return penstock.base_type(found.typbasetype, case when found.typtypmod <> -1 then found.typtypmod else modifier end);
+    end if;
+    select t.* into element from pg_type t where t.oid = found.typelem and t.typarray = found.oid;
+    if element.oid is null then
+        return jsonb_build_object('base', case
+            when found.typtype = 'e' then 'enum'
+            when found.typtype = 'b' and found.typnamespace = 'pg_catalog'::regnamespace then found.typname
+            else 'other' end, 'modifier', modifier, 'element', null);
+    end if;
+    below := penstock.base_type(element.oid, modifier);
+    if below ->> 'base' = 'array' or element.typdelim <> ',' then
+        return jsonb_build_object('base', 'other', 'modifier', modifier, 'element', null);
+    end if;
+    return jsonb_build_object('base', 'array', 'modifier', below -> 'modifier', 'element', below -> 'base');
+end
+$$;
+
 -- The catalog's word on tables, those among the given that are user tables. With pg_catalog as the search_path Postgres
 -- qualifies all other names; with these settings it writes constants alike in all sessions.
 create function penstock.describe_tables(wanted oid[])
@@ -96,6 +135,11 @@ begin
                 select from pg_constraint nn where nn.conrelid = a.attrelid and nn.contype = 'n'
                     and nn.conkey = array[a.attnum] and not nn.convalidated),
             'default', pg_get_expr(d.adbin, d.adrelid),
+            -- What rows have that were there before the column: the one value that its default had then.
+            'missing', case
+                when a.atthasmissing and t.typdelim = ',' then (a.attmissingval::text::text[])[1]
+                when a.atthasdef and c.relkind = 'p' then penstock.missing_in_partitions(c.oid, a.attname) end,
+            'base', case when a.atttypid >= 16384 then penstock.base_type(a.atttypid, a.atttypmod) end,
             'identity', nullif(a.attidentity, ''), 'generated', nullif(a.attgenerated, ''),
             'collation', case when a.attcollation <> t.typcollation then a.attcollation::regcollation::text end,
             'comment', (select d.description from pg_description d
