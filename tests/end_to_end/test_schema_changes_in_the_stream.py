@@ -16,11 +16,14 @@ from pyspark.sql import SparkSession
 from tests.imports.pipeline_with_imports import PipelineWithImports
 
 TABLES = """
-CREATE TABLE red (id int PRIMARY KEY, a text, b int);
-CREATE TABLE blue (id int PRIMARY KEY, x text, y int);
-INSERT INTO red SELECT n, 'red ' || n, n FROM generate_series(1, 50) n;
-INSERT INTO blue SELECT n, 'blue ' || n, n FROM generate_series(1, 50) n;
+CREATE TABLE red (id int PRIMARY KEY, code int NOT NULL UNIQUE, a text, b int);
+CREATE TABLE blue (id int PRIMARY KEY, code int NOT NULL UNIQUE, x text, y int);
+INSERT INTO red SELECT n, n + 5000, 'red ' || n, n FROM generate_series(1, 50) n;
+INSERT INTO blue SELECT n, n + 5000, 'blue ' || n, n FROM generate_series(1, 50) n;
 """
+IN_DUCKDB = {
+    "integer": "INTEGER", "bigint": "BIGINT", "text": "VARCHAR", "timestamp without time zone": "TIMESTAMP",
+}  # fmt: skip
 
 
 class Source:
@@ -28,7 +31,8 @@ class Source:
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
-        self._tables = {"red": ["a", "b"], "blue": ["x", "y"]}
+        self._tables = {"red": {"a": "text", "b": "int"}, "blue": {"x": "text", "y": "int"}}
+        self._keys = {"red": ("red_pkey", "id"), "blue": ("blue_pkey", "id")}
         self._number, self._id = 0, 1000
 
     @property
@@ -45,7 +49,10 @@ class Source:
             self._rename_column,
             self._swap_columns,
             self._add,
+            self._add_with_default,
             self._drop,
+            self._retype,
+            self._change_key,
             self._rename_table,
             self._swap_tables,
         )
@@ -55,59 +62,92 @@ class Source:
         self._number += 1
         return f"n{self._number}"
 
-    def _table(self) -> tuple[str, list[str]]:
+    def _table(self) -> tuple[str, dict[str, str]]:
         name = self._random.choice(self.tables)
         return name, self._tables[name]
+
+    def _value(self, type_: str) -> str:
+        number = self._random.randint(0, 999)
+        return f"timestamp '2026-01-01' + interval '{number} hours'" if type_ == "timestamp" else f"'{number}'"
 
     def _insert(self) -> list[str]:
         self._id += 1
         name, columns = self._table()
-        values = ", ".join(f"'{self._random.randint(0, 99)}'" for _ in columns)
-        return [f"INSERT INTO {name} (id, {', '.join(columns)}) VALUES ({self._id}, {values})"]
+        values = ", ".join(map(self._value, columns.values()))
+        return [f"INSERT INTO {name} (id, code, {', '.join(columns)}) VALUES ({self._id}, {self._id + 5000}, {values})"]
 
     def _update(self) -> list[str]:
         name, columns = self._table()
-        column, value = self._random.choice(columns), self._random.randint(100, 999)
-        return [f"UPDATE {name} SET {column} = '{value}' WHERE mod(id, 7) = {self._random.randint(0, 6)}"]
+        column = self._random.choice(list(columns))
+        value = self._value(columns[column])
+        return [f"UPDATE {name} SET {column} = {value} WHERE mod(id, 7) = {self._random.randint(0, 6)}"]
 
     def _delete(self) -> list[str]:
         return [f"DELETE FROM {self._table()[0]} WHERE mod(id, 23) = {self._random.randint(0, 22)}"]
 
     def _rename_column(self) -> list[str]:
         name, columns = self._table()
-        place, new = self._random.randrange(len(columns)), self._name()
-        old, columns[place] = columns[place], new
+        old, new = self._random.choice(list(columns)), self._name()
+        columns[new] = columns.pop(old)
         return [f"ALTER TABLE {name} RENAME COLUMN {old} TO {new}"]
 
     def _swap_columns(self) -> list[str]:
         name, columns = self._table()
         if len(columns) < 2:
             return self._add()
-        one, other = self._random.sample(columns, 2)
-        columns[:] = [{one: other, other: one}.get(column, column) for column in columns]
+        one, other = self._random.sample(list(columns), 2)
+        columns[one], columns[other] = columns[other], columns[one]
         rename = f"ALTER TABLE {name} RENAME COLUMN"
         return [f"{rename} {one} TO aside", f"{rename} {other} TO {one}", f"{rename} aside TO {other}"]
 
     def _add(self) -> list[str]:
         name, columns = self._table()
+        new, type_ = self._name(), self._random.choice(["int", "text", "bigint", "timestamp"])
+        columns[new] = type_
+        return [f"ALTER TABLE {name} ADD COLUMN {new} {type_}"]
+
+    def _add_with_default(self) -> list[str]:
+        """Old rows have its value, without being written."""
+        name, columns = self._table()
         new = self._name()
-        columns.append(new)
-        return [f"ALTER TABLE {name} ADD COLUMN {new} {self._random.choice(['int', 'text', 'bigint'])}"]
+        type_, default = self._random.choice([("int", "7"), ("text", "'it''s {so}'"), ("timestamp", "now()")])
+        columns[new] = type_
+        not_null = self._random.choice(["", " NOT NULL"])
+        return [f"ALTER TABLE {name} ADD COLUMN {new} {type_}{not_null} DEFAULT {default}"]
 
     def _drop(self) -> list[str]:
         name, columns = self._table()
         if len(columns) < 2:
             return self._add()
-        return [f"ALTER TABLE {name} DROP COLUMN {columns.pop(self._random.randrange(len(columns)))}"]
+        gone = self._random.choice(list(columns))
+        del columns[gone]
+        return [f"ALTER TABLE {name} DROP COLUMN {gone}"]
+
+    def _retype(self) -> list[str]:
+        name, columns = self._table()
+        column = self._random.choice(list(columns))
+        columns[column] = "bigint" if columns[column] == "int" and self._random.random() < 0.5 else "text"
+        return [
+            f"ALTER TABLE {name} ALTER COLUMN {column} DROP DEFAULT",
+            f"ALTER TABLE {name} ALTER COLUMN {column} TYPE {columns[column]}",
+        ]
+
+    def _change_key(self) -> list[str]:
+        name, _ = self._table()
+        constraint, column = self._keys[name]
+        self._keys[name] = (f"{self._name()}_key", "code" if column == "id" else "id")
+        new = "ADD CONSTRAINT {} PRIMARY KEY ({})".format(*self._keys[name])
+        return [f"ALTER TABLE {name} DROP CONSTRAINT {constraint}, {new}"]
 
     def _rename_table(self) -> list[str]:
         name, new = self._table()[0], self._name()
-        self._tables[new] = self._tables.pop(name)
+        self._tables[new], self._keys[new] = self._tables.pop(name), self._keys.pop(name)
         return [f"ALTER TABLE {name} RENAME TO {new}"]
 
     def _swap_tables(self) -> list[str]:
         one, other = self.tables
         self._tables = {one: self._tables[other], other: self._tables[one]}
+        self._keys = {one: self._keys[other], other: self._keys[one]}
         rename = "ALTER TABLE {} RENAME TO {}"
         return [rename.format(one, "aside"), rename.format(other, one), rename.format("aside", other)]
 
@@ -133,11 +173,35 @@ def texts(connection: psycopg.Connection[Any] | duckdb.DuckDBPyConnection, table
     return sorted(map(repr, found.fetchall()))
 
 
+def lake_columns(lake: duckdb.DuckDBPyConnection, table: str) -> set[tuple[str, str]]:
+    query = "SELECT column_name, data_type FROM duckdb_columns() WHERE schema_name = 'public' AND table_name = ?"
+    return set(lake.execute(query, [table]).fetchall())
+
+
+def wrong(database: str, target_database: str, path: Path, tables: list[str]) -> list[str]:
+    """How the replica and the file differ from the source, in columns and in rows."""
+    found = []
+    with (
+        psycopg.connect(database) as ours,
+        psycopg.connect(target_database) as theirs,
+        duckdb.connect(str(path), read_only=True) as lake,
+    ):
+        for table in tables:
+            wanted = columns(ours, table)
+            names = sorted(name for name, _ in wanted)
+            if columns(theirs, table) != wanted or rows(theirs, table) != rows(ours, table):
+                found.append(f"{table} of the replica")
+            in_duckdb = {(name, IN_DUCKDB[kind]) for name, kind in wanted}
+            if lake_columns(lake, table) != in_duckdb or texts(lake, table, names) != texts(ours, table, names):
+                found.append(f"{table} of the file")
+    return found
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_targets_equal_the_source_in_data_and_in_shape(
     seed: int, database: str, target_database: str, tmp_path: Path, spark: SparkSession
 ) -> None:
-    pipeline = PipelineWithImports(database, tmp_path / "p", target=target_database, target_settings=", on_drop: drop")
+    pipeline = PipelineWithImports(database, tmp_path / "p", target=target_database, settings=", on_drop: drop")
     pipeline.execute(TABLES)
     source = Source(seed)
     with pipeline.running(spark):
@@ -146,19 +210,31 @@ def test_targets_equal_the_source_in_data_and_in_shape(
             with psycopg.connect(database) as connection:
                 for statement in statements:
                     connection.execute(statement.encode())
-        for table in source.tables:  # DuckDB hears of new columns with the next change
-            pipeline.execute(f"UPDATE {table} SET id = id")
         pipeline.await_arrival()
-    with (
-        psycopg.connect(database) as ours,
-        psycopg.connect(target_database) as theirs,
-        duckdb.connect(str(tmp_path / "p" / "lake.duckdb"), read_only=True) as lake,
-    ):
-        for table in source.tables:
-            assert columns(theirs, table) == columns(ours, table)
-            assert rows(theirs, table) == rows(ours, table)
-            names = sorted(name for name, _ in columns(ours, table))
-            assert texts(lake, table, names) == texts(ours, table, names)
+    assert wrong(database, target_database, tmp_path / "p" / "lake.duckdb", source.tables) == []
+
+
+def test_a_table_made_again_and_two_that_swap_their_names_are_the_sources(
+    database: str, target_database: str, tmp_path: Path, spark: SparkSession
+) -> None:
+    pipeline = PipelineWithImports(database, tmp_path / "p", target=target_database, settings=", on_drop: drop")
+    pipeline.execute(TABLES)
+    pipeline.execute("CREATE TABLE green (id int PRIMARY KEY, c text); INSERT INTO green VALUES (1, 'old'), (2, 'old')")
+    with pipeline.running(spark):
+        pipeline.await_streaming()
+        pipeline.execute(
+            "DELETE FROM green WHERE id = 1; DROP TABLE green; CREATE TABLE green (id bigint PRIMARY KEY, d timestamp); "
+            "INSERT INTO green VALUES (1, '2026-01-01'), (9, NULL)"
+        )
+        pipeline.execute(
+            "ALTER TABLE red RENAME TO aside; ALTER TABLE blue RENAME TO red; ALTER TABLE aside RENAME TO blue; "
+            "INSERT INTO red VALUES (100, 100, 'was blue', 1); UPDATE blue SET b = -b WHERE id < 5"
+        )
+        pipeline.pipeline.reconcile()  # as it does by itself every few seconds
+        pipeline.await_streaming()
+        pipeline.execute("UPDATE green SET d = '2026-02-02' WHERE id = 9")
+        pipeline.await_arrival()
+    assert wrong(database, target_database, tmp_path / "p" / "lake.duckdb", ["red", "blue", "green"]) == []
 
 
 def test_what_was_rolled_back_arrives_nowhere(
@@ -173,7 +249,7 @@ def test_what_was_rolled_back_arrives_nowhere(
             connection.rollback()
             connection.execute("SAVEPOINT s; ALTER TABLE blue RENAME TO green; ROLLBACK TO SAVEPOINT s")
             connection.execute(
-                "INSERT INTO red VALUES (100, 'still a', 1); INSERT INTO blue VALUES (100, 'still blue', 1)"
+                "INSERT INTO red VALUES (100, 100, 'still a', 1); INSERT INTO blue VALUES (100, 100, 'still blue', 1)"
             )
         pipeline.await_arrival()
     with psycopg.connect(database) as ours, psycopg.connect(target_database) as theirs:

@@ -28,7 +28,7 @@ state_dir: state
 source: {{url: "{url}", mode: {mode}, tables: {{include: ["*.*"]}}, copy: {{{copy}}}}}
 log: {{segment_bytes: 1MiB{log}}}
 sinks:
-  - {{name: lake, type: duckdb, path: lake.duckdb}}
+  - {{name: lake, type: duckdb, path: lake.duckdb{settings}}}
   - {{name: events, type: file, path: events}}
 """
 _REPLICA = '  - {{name: replica, type: postgres, url: "{url}"{settings}}}\n'
@@ -36,7 +36,7 @@ _REPLICA = '  - {{name: replica, type: postgres, url: "{url}"{settings}}}\n'
 
 class PipelineWithImports:
     """``copy`` and ``log`` are the insides of the config's sections. ``target``: a database for a replica, whose sink has
-    ``target_settings`` besides, after a comma."""
+    ``target_settings`` besides, after a comma; ``settings`` are those of both sinks that have tables."""
 
     def __init__(
         self,
@@ -48,12 +48,15 @@ class PipelineWithImports:
         mode: str = "copy_and_stream",
         target: str | None = None,
         target_settings: str = "",
+        settings: str = "",
     ) -> None:
         self.url, self.directory, self.target = url, directory, target
         directory.mkdir(exist_ok=True)
         self.file = directory / "penstock.yaml"
-        config = _CONFIG.format(url=url, copy=copy, log=f", {log}" if log else "", name=name, mode=mode)
-        self.file.write_text(config + (_REPLICA.format(url=target, settings=target_settings) if target else ""))
+        more_log = f", {log}" if log else ""
+        config = _CONFIG.format(url=url, copy=copy, log=more_log, name=name, mode=mode, settings=settings)
+        replica = _REPLICA.format(url=target, settings=settings + target_settings) if target else ""
+        self.file.write_text(config + replica)
         self.pipeline = Pipeline(load_config(self.file))
         self.state = self.pipeline.state
 
