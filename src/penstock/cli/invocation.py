@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from penstock.config.load import load_config
+from penstock.config.model import Config
 from penstock.logs import set_up_logging
 from penstock.pipeline import Pipeline
 
@@ -43,10 +44,14 @@ class Invocation:
         os.environ["PENSTOCK_LOG_FORMAT"] = self.log_format.value  # for the processes that `run` starts
         set_up_logging(self.level, self.log_format.value, dated=False)
 
-    def pipeline(self, file: Path, long_running: bool = False) -> Pipeline:
+    def config(self, file: Path, long_running: bool = False) -> Config:
+        """The config in the file; from now on messages hide its secrets."""
         config = load_config(file)
         set_up_logging(self.level, self.log_format.value, config.secrets(), dated=long_running)
-        return Pipeline(config)
+        return config
+
+    def pipeline(self, file: Path, long_running: bool = False) -> Pipeline:
+        return Pipeline(self.config(file, long_running))
 
 
 def invocation(context: typer.Context) -> Invocation:

@@ -25,11 +25,11 @@ def check(context: typer.Context, file: ConfigFile, as_json: AsJson = False) -> 
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
-        _show_findings(findings)
+        show_findings(findings)
     raise typer.Exit(1 if any(finding.ok is False for finding in findings) else 0)
 
 
-def _show_findings(findings: list[Finding]) -> None:
+def show_findings(findings: list[Finding]) -> None:
     """One line each: cut nowhere, so that it can be searched and copied."""
     console = Console(soft_wrap=True, highlight=False, markup=False)
     for finding in findings:

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import dead_letter_verbs, log_verbs, look_verbs, pipeline_verbs, table_verbs, verify_verb
+from penstock.cli import dead_letter_verbs, log_verbs, look_verbs, pipeline_verbs, rules_verbs, table_verbs, verify_verb
 from penstock.cli.invocation import Invocation, LogFormat
 from penstock.errors import ConfigError, PenstockError
 from penstock.logs import show_error, show_fault
@@ -71,6 +71,7 @@ app.command()(look_verbs.status)
 app.command()(verify_verb.verify)
 app.add_typer(log_verbs.app, name="log")
 app.add_typer(dead_letter_verbs.app, name="dead-letters")
+app.add_typer(rules_verbs.app, name="rules")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

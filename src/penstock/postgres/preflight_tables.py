@@ -32,7 +32,7 @@ def check_tables(
 ) -> Iterator[Finding]:
     """``copies``: the tables' rows are to be copied, so that not being able to read one is a failure."""
     found = survey(connection, TableSelection(include=("*.*",)) if publications else selection)
-    tables = _published(connection, found.tables, publications) if publications else list(found.tables)
+    tables = published_tables(connection, found.tables, publications) if publications else list(found.tables)
     yield _count(tables, publications)
     yield from _identities(connection, tables)
     if not publications:
@@ -45,7 +45,7 @@ def check_tables(
     yield from _types(connection, tables)
 
 
-def _published(connection: Connection, tables: Sequence[Table], publications: Sequence[str]) -> list[Table]:
+def published_tables(connection: Connection, tables: Sequence[Table], publications: Sequence[str]) -> list[Table]:
     with translated_errors("Reading the tables of the publications"):
         rows = connection.execute(
             "select distinct schemaname, tablename from pg_publication_tables where pubname = any(%s)",
