@@ -34,12 +34,14 @@ class Choice(Generator):
     )
 
     choices: Annotated[tuple[str | None, ...], BeforeValidator(_texts)] = Field(
-        min_length=1, description="The values; `null` may be one of them."
+        description="The values; `null` may be one of them."
     )
     weights: tuple[float, ...] | None = Field(default=None, description="How likely each one is; default: all alike.")
 
     @model_validator(mode="after")
     def _as_many_weights(self) -> Self:
+        if not self.choices:
+            raise mistake("there is nothing to choose from; write at least one value")
         weights = self.weights
         if weights is not None and (
             len(weights) != len(self.choices) or min(weights) < 0 or not 0 < sum(weights) < np.inf

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 import pyarrow as pa
-from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
 from penstock.config.mistakes import mistake, show_path
 from penstock.config.settings import Settings
@@ -61,7 +62,14 @@ E = TypeVar("E", bound=Edit)
 class Documents(Transform, Generic[E]):
     """Loops in Python: over the distinct documents, or over all of them where a transform works on what they hold."""
 
-    operations: tuple[E, ...] = Field(min_length=1, description="Edits, one after the other; see below.")
+    operations: tuple[E, ...] = Field(description="Edits, one after the other; see below.")
+
+    @field_validator("operations")
+    @classmethod
+    def _at_least_one(cls, operations: tuple[E, ...]) -> tuple[E, ...]:
+        if not operations:
+            raise mistake("there is nothing to do; write at least one operation")
+        return operations
 
     @property
     def deterministic(self) -> bool:
@@ -97,7 +105,7 @@ class Documents(Transform, Generic[E]):
         if edit.operation == "delete":
             return self.without(document, edit)
         skipped = edit.missing == "skip" and self.get(document, edit) is MISSING
-        return document if skipped else self.put(document, edit, edit.value)
+        return document if skipped else self.put(document, edit, deepcopy(edit.value))
 
     def _transformed(self, documents: list[Any], edit: E, transform: Transform, row: Row) -> list[Any]:
         there = [MISSING if document is None else self.get(document, edit) for document in documents]
