@@ -22,6 +22,7 @@ pytestmark = pytest.mark.spark
 
 # By table: a command, and the table's columns after it.
 ALTERED = {
+    "widened": ("alter table widened add column size int not null default 7", ("id", "label", "size")),
     "renamed": ("alter table renamed rename column label to name", ("id", "name")),
     "recomputed": ("alter table recomputed alter column label type int using label::int * 2", ("id", "label")),
 }

@@ -154,7 +154,7 @@ def test_a_column_that_came_with_an_import_is_not_added_again(followed: Followed
     with psycopg.connect(followed.source) as connection:
         connection.execute("UPDATE orders SET extra = 6 WHERE id = 1")
     followed.deliver(followed.updates_of("orders", "id = 1"))
-    followed.deliver(commands=commands)
+    followed.deliver(commands=tuple(command.later_than(lambda _oid: followed.end) for command in commands))
     assert followed.query("SELECT extra FROM public.orders WHERE id = 1") == [(6,)]
 
 

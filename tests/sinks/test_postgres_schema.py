@@ -143,7 +143,7 @@ def test_a_column_that_came_with_an_import_is_not_added_again(followed: Followed
         batch = Batch(-1, ZERO, ZERO, str(followed.directory), part)
         receipts = [followed.sink.write(batch, iter([rows]))] if part.phase == "rows" else []
         followed.sink.commit(batch, receipts)
-    followed.deliver(commands=commands)
+    followed.deliver(commands=tuple(command.later_than(lambda _oid: followed.end) for command in commands))
     assert followed.differences("orders") == []
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from penstock.changes import INSERT, OWN_SCHEMA, ChangeBatch
-from penstock.schema_changes.kinds import SchemaChange
+from penstock.schema_changes.kinds import SchemaChange, TableChange
 from penstock.schema_changes.row import SchemaLogRow, changes
 
 SCHEMA_LOG = f"{OWN_SCHEMA}.schema_log"
@@ -21,6 +21,7 @@ class LoggedCommand:
 
     at: tuple[int, int]
     row: dict[str, str | None]  # by column, Postgres's text
+    besides: frozenset[int] = frozenset()  # oids of tables to which it is nothing new
 
     @cached_property
     def parsed(self) -> SchemaLogRow:
@@ -28,7 +29,16 @@ class LoggedCommand:
 
     @cached_property
     def changes(self) -> tuple[SchemaChange, ...]:
-        return changes(self.parsed)
+        found = changes(self.parsed)
+        if not self.besides:
+            return found
+        return tuple(one for one in found if not (isinstance(one, TableChange) and one.table.oid in self.besides))
+
+    def later_than(self, known: Callable[[int], int | None]) -> LoggedCommand:
+        """Without what it did to tables that are known as of a later place in the log: by oid, where that is."""
+        tables = {one.table.oid for one in self.changes if isinstance(one, TableChange)}
+        besides = frozenset(oid for oid in tables if (upto := known(oid)) is not None and self.at[0] < upto)
+        return replace(self, besides=besides) if besides else self
 
 
 def logged_commands(batches: Iterator[ChangeBatch]) -> list[LoggedCommand]:

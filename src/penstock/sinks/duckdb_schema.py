@@ -30,7 +30,7 @@ def follow(
     apply: Callable[[Sequence[StagedChanges]], None],
 ) -> None:
     """``apply`` applies changes of tables: those that came before a command first."""
-    for _, change in in_their_place(commands, staged, apply):
+    for change in in_their_place(commands, staged, apply):
         if isinstance(change, kinds.DropTable):
             _drop_table(tables, on_drop, change)
         elif isinstance(change, TableChange) and _follow(tables, change):

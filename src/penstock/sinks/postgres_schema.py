@@ -19,7 +19,6 @@ from typing import Any, Literal
 import psycopg
 from psycopg import sql
 
-from penstock.lsn import LSN
 from penstock.postgres.connection import Connection
 from penstock.postgres.target_names import fitted
 from penstock.schema_changes import kinds
@@ -41,8 +40,8 @@ _Follow = Callable[["SchemaFollower", Connection, Target, Any], None]
 class SchemaFollower:
     """For one sink. ``on_drop``: whether what the source drops is kept in the target."""
 
-    def __init__(self, sink: str, tables: Tables, on_drop: Literal["keep", "drop"]) -> None:
-        self._sink, self._tables, self._on_drop = sink, tables, on_drop
+    def __init__(self, tables: Tables, on_drop: Literal["keep", "drop"]) -> None:
+        self._tables, self._on_drop = tables, on_drop
 
     def before_batch(self, connection: Connection, commands: Sequence[LoggedCommand]) -> None:
         """Step 1. The connection is in no transaction."""
@@ -62,24 +61,11 @@ class SchemaFollower:
     ) -> None:
         """Steps 2 and 3; ``apply`` applies changes of tables."""
         late = _Late(commands)
-        for command, change in in_their_place(commands, staged, apply):
+        for change in in_their_place(commands, staged, apply):
             late.note(change)
-            if not self._came_with_import(connection, command, change):
-                self._follow(connection, change)
+            self._follow(connection, change)
         for change, step in late.steps():
             self._step(connection, change, step)
-
-    def _came_with_import(self, connection: Connection, command: LoggedCommand, change: SchemaChange) -> bool:
-        """An import may have come further than the stream: then the column is there, and it is the one that is meant."""
-        if not isinstance(change, kinds.AddColumn | kinds.RenameColumn):
-            return False
-        name = change.column.name if isinstance(change, kinds.AddColumn) else change.after
-        target = self._target(connection, change)
-        if target is None or target.column(name) is None:
-            return False
-        query = "SELECT 1 FROM penstock.imports WHERE sink = %s AND oid = %s AND lsn >= %s::pg_lsn"
-        row = connection.execute(query, [self._sink, change.table.oid, str(LSN(command.at[0]))]).fetchone()
-        return row is not None
 
     def _follow(self, connection: Connection, change: SchemaChange) -> None:
         if isinstance(change, kinds.RenameTable | kinds.MoveTable):

@@ -31,7 +31,7 @@ S = TypeVar("S", bound=Staged)
 
 def in_their_place(
     commands: Sequence[LoggedCommand], staged: Sequence[S], apply: Callable[[Sequence[S]], None]
-) -> Iterator[tuple[LoggedCommand, SchemaChange]]:
+) -> Iterator[SchemaChange]:
     """Each change of the schema when it is due; ``apply`` applies changes of tables, all of them by the end."""
     left = list(staged)
     for command in commands:
@@ -41,7 +41,7 @@ def in_their_place(
                 if due:
                     apply(due)
                     left = [some for some in left if not _is_before(some, command, change)]
-            yield command, change
+            yield change
         _tell_of_unknown(command)
     apply(left)
 

@@ -178,8 +178,7 @@ class SinkDelivery:
             with self.lock:
                 self.join(self.tables.due(admission), start)
                 self._refuse_outdated(admission, end)
-                logged = [command for row in rows for command in pickle.loads(row.schema_log)]
-                commands = tuple(sorted(logged, key=lambda command: command.at))
+                commands = self._to_follow([command for row in rows for command in pickle.loads(row.schema_log)])
                 self._stop_at_schema_change(commands)
                 self._commit_to_sink(Batch(number, start, end, staging, schema_log=commands), outcomes)
                 failpoints.reach(failpoints.BATCH_COMMITTED)
@@ -188,6 +187,15 @@ class SinkDelivery:
         except PenstockError as error:
             self.error = error
             raise
+
+    def _to_follow(self, logged: Sequence[LoggedCommand]) -> tuple[LoggedCommand, ...]:
+        """In their order. An import may have come further than the stream: its table is as it was then, also in its shape."""
+
+        def imported_upto(oid: int) -> LSN | None:
+            ready = self.tables.ready(oid) if self._copies else None
+            return ready.lsn if ready is not None else None
+
+        return tuple(command.later_than(imported_upto) for command in sorted(logged, key=lambda command: command.at))
 
     def _stop_at_schema_change(self, commands: Sequence[LoggedCommand]) -> None:
         if self._sink.settings.schema_changes != "stop":
