@@ -19,7 +19,7 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from bench import capture_run, decode, latency, replica, replica_copy, replica_load
+from bench import capture_run, decode, latency, replica, replica_copy, replica_load, triggers
 from bench.backlog import SERVER, create_table, fill, pg_recvlogical_seconds, pipeline
 from bench.imports import import_seconds, latency_during_copy, psql_copy_seconds, watched
 from bench.parts import Part, wait_for_sink
@@ -257,6 +257,15 @@ def replica_initial_copy(rows: int) -> Iterator[Figure]:
         yield _times(what, median(ratios), 0.8, "1.3")
 
 
+def event_triggers(count: int) -> Iterator[Figure]:
+    """What the event triggers of the schema log add to a command."""
+    with EmbeddedPostgres(settings=SERVER) as postgres:
+        for cost in triggers.costs(postgres, count):
+            _say(f"{cost.what}: {cost.without:.2f} ms without triggers, {cost.having:.2f} ms with them")
+            added = cost.having - cost.without
+            yield Figure(f"event triggers: added to {cost.what}", f"{added:.2f} ms", "≤ 5 ms", "2 ms", added <= 5)
+
+
 def _against_subscription(targets: replica.Replicas, mark: int) -> float:
     theirs, ours = targets.subscription_seconds(mark), targets.our_seconds(mark)
     _say(f"subscription {theirs:.2f} s, Penstock {ours:.2f} s")
@@ -281,7 +290,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=float, default=20)
-    names = ["capture", "end-to-end", "latency", "memory", "imports", "replica", "replica-load", "replica-copy"]
+    names = [
+        "capture",
+        "end-to-end",
+        "latency",
+        "memory",
+        "imports",
+        "replica",
+        "replica-load",
+        "replica-copy",
+        "triggers",
+    ]
     parser.add_argument("--only", choices=names)
     arguments = parser.parse_args()
     parts: dict[str, Callable[[], Iterator[Figure]]] = {
@@ -293,6 +312,7 @@ def main() -> int:
         "replica": lambda: postgres_replica(arguments.rows),
         "replica-load": lambda: replica_under_load(3 * arguments.seconds),
         "replica-copy": lambda: replica_initial_copy(arguments.rows * 10),
+        "triggers": lambda: event_triggers(300),
     }
     figures = [f for name, part in parts.items() if arguments.only in (None, name) for f in part()]
     table = Table(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.duckdb_adapter import DuckDBUnderTest
-from tests.contracts.event_adapters import FileUnderTest, StdoutUnderTest
+from tests.contracts.event_adapters import EventSinkUnderTest, FileUnderTest, StdoutUnderTest
 from tests.contracts.postgres_adapter import PostgresUnderTest
 from tests.contracts.sink_under_test import SinkUnderTest
 
@@ -16,10 +16,12 @@ ADAPTERS: list[type[SinkUnderTest]] = [FileUnderTest, StdoutUnderTest, DuckDBUnd
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """``target``: every sink. ``progress_target``: those that keep a record of their position."""
+    """``target``: every sink. ``progress_target``: those that keep a record of their position. ``event_target``: those of
+    events."""
     for fixture, adapters in (
         ("target", ADAPTERS),
         ("progress_target", [adapter for adapter in ADAPTERS if adapter.keeps_progress]),
+        ("event_target", [adapter for adapter in ADAPTERS if issubclass(adapter, EventSinkUnderTest)]),
     ):
         if fixture in metafunc.fixturenames:
             metafunc.parametrize(fixture, adapters, indirect=True, ids=[adapter.name for adapter in adapters])
@@ -32,6 +34,11 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SinkUnder
 
 @pytest.fixture
 def progress_target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SinkUnderTest]:
+    yield from _adapter(request, tmp_path)
+
+
+@pytest.fixture
+def event_target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SinkUnderTest]:
     yield from _adapter(request, tmp_path)
 
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from penstock.changes import Relation
 from penstock.sinks.contract import Sink
+from penstock.sinks.events import FormatName
 from penstock.sinks.file import FileSettings, FileSink
 from penstock.sinks.stdout import StdoutSettings, StdoutSink
 from tests.contracts.sink_under_test import Row, SinkUnderTest
@@ -65,6 +66,7 @@ def _text(value: Any) -> str | None:
 
 class EventSinkUnderTest(SinkUnderTest):
     keeps_messages: ClassVar[bool] = True
+    format: FormatName = "json"  # the suite applies events of this one; another is for tests that read them themselves
 
     def lines(self) -> list[bytes]:
         raise NotImplementedError
@@ -85,7 +87,7 @@ class FileUnderTest(EventSinkUnderTest):
     keeps_progress: ClassVar[bool] = True
 
     def new_sink(self) -> Sink[Any]:
-        return FileSink(FileSettings(name="out", path=self.directory / "events"))
+        return FileSink(FileSettings(name="out", format=self.format, path=self.directory / "events"))
 
     def lines(self) -> list[bytes]:
         files = sorted((self.directory / "events").glob("*.jsonl"))
@@ -105,7 +107,7 @@ class StdoutUnderTest(EventSinkUnderTest):
 
     def new_sink(self) -> Sink[Any]:
         sys.stdout = io.TextIOWrapper(self._printed, write_through=True)
-        return StdoutSink(StdoutSettings(name="out"))
+        return StdoutSink(StdoutSettings(name="out", format=self.format))
 
     def lines(self) -> list[bytes]:
         return self._printed.getvalue().split(b"\n")[:-1]

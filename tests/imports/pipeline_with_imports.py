@@ -36,7 +36,8 @@ _REPLICA = '  - {{name: replica, type: postgres, url: "{url}"{settings}}}\n'
 
 class PipelineWithImports:
     """``copy`` and ``log`` are the insides of the config's sections. ``target``: a database for a replica, whose sink has
-    ``target_settings`` besides, after a comma; ``settings`` are those of both sinks that have tables."""
+    ``target_settings`` besides, after a comma; ``settings`` are those of both sinks that have tables. ``sinks``: lines of the
+    config with more of them."""
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class PipelineWithImports:
         target: str | None = None,
         target_settings: str = "",
         settings: str = "",
+        sinks: str = "",
     ) -> None:
         self.url, self.directory, self.target = url, directory, target
         directory.mkdir(exist_ok=True)
@@ -56,7 +58,7 @@ class PipelineWithImports:
         more_log = f", {log}" if log else ""
         config = _CONFIG.format(url=url, copy=copy, log=more_log, name=name, mode=mode, settings=settings)
         replica = _REPLICA.format(url=target, settings=settings + target_settings) if target else ""
-        self.file.write_text(config + replica)
+        self.file.write_text(config + replica + sinks)
         self.pipeline = Pipeline(load_config(self.file))
         self.state = self.pipeline.state
 
@@ -110,10 +112,13 @@ class PipelineWithImports:
         wait_until(self.all_streaming, timeout=timeout, what="all tables to stream")
 
     def await_arrival(self, timeout: float = 120) -> None:
-        """Until both sinks hold what is committed now."""
+        """Until all sinks hold what is committed now."""
+        self.await_arrival_in([sink.name for sink in self.pipeline.config.sinks], timeout)
+
+    def await_arrival_in(self, names: Sequence[str], timeout: float = 120) -> None:
+        """Until these sinks hold what is committed now."""
         with connect(self.url) as connection:
             now = catalog.wal_marker(connection)
-        names = [sink.name for sink in self.pipeline.config.sinks]
         known = self.state.sink
         wait_until(
             lambda: all((state := known(name)) and state.lsn and state.lsn >= now for name in names),

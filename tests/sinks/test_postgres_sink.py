@@ -306,6 +306,28 @@ def test_a_column_that_the_source_added_or_retyped_follows(replica: Replica) -> 
     assert replica.rows("select * from accounts order by id") == [(1, "a", 5, None), (1 << 40, None, 6, ["x", None])]
 
 
+def test_a_column_that_went_gives_way_to_a_new_one_of_its_name(replica: Replica) -> None:
+    replica.deliver(accounts(("insert", account(1, "a", "x"))))
+    shorter = relation("public", "accounts", id="bigint", email="text", key=("id",))
+    replica.deliver([changes(shorter, [("insert", {"id": 2})], lsn=0x1010)])
+    longer = relation("public", "accounts", id="bigint", email="text", note="integer", key=("id",))
+    replica.deliver([changes(longer, [("insert", {"id": 3, "note": 6})], lsn=0x2010)])
+    found = replica.rows("select id, note, note__before_1 from accounts order by id")
+    assert found == [(1, None, "x"), (2, None, None), (3, 6, None)]
+
+
+def test_values_that_a_columns_new_type_does_not_take_are_told_with_the_table_and_the_change(replica: Replica) -> None:
+    replica.deliver(accounts(("insert", account(1, "a", "x"))))
+    retyped = relation("public", "accounts", id="bigint", email="text", note="integer", key=("id",))
+    with pytest.raises(SinkRefused) as refused:
+        replica.deliver([changes(retyped, [("insert", {"id": 2, "note": 6})], lsn=0x1010)])
+    said = str(refused.value)
+    assert "public.accounts of the target cannot be altered to fit the source's (" in said
+    assert 'ALTER COLUMN "note" TYPE integer' in said
+    assert 'invalid input syntax for type integer: "x"' in said
+    assert "alter the table there yourself; then start again" in str(refused.value.advice)
+
+
 def test_a_column_follows_to_a_type_that_its_default_is_none_of(replica: Replica) -> None:
     replica.deliver(accounts(("insert", account(1, "a", "5"))))
     replica.execute("alter table accounts alter note set default 'none', alter email set default 'nobody'")

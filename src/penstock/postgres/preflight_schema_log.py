@@ -7,9 +7,9 @@ from penstock.postgres.connection import Connection
 from penstock.postgres.preflight_tables import Finding
 
 LOST = (
-    "renames (a renamed column is one that went and one that came), defaults, NOT NULL, keys, constraints, indexes, "
-    "dropped tables and new values of enums; columns that come, go or change their type are still noticed, with the "
-    "table's next change"
+    "renames (a renamed column is one that went and one that came), defaults (rows that are there have NULL in a new column), "
+    "NOT NULL, keys, constraints, indexes, dropped tables and new values of enums, and `schema_changes: stop` stops nothing; "
+    "columns that come, go or change their type are still noticed, with the table's next change"
 )
 
 

@@ -320,6 +320,7 @@ class OtherCommand:
     statement: str | None
     objects: tuple[dict[str, Any], ...] = ()
     error: str | None = None
+    search_path: str | None = None
 
 
 SchemaChange: TypeAlias = TableChange | TypeChange | OtherCommand

@@ -84,7 +84,7 @@ def changes(row: SchemaLogRow | Mapping[str, Any]) -> tuple[SchemaChange, ...]:
     ordered = tuple(change for _, change in sorted(found, key=lambda item: item[0]))
     if ordered and row.error is None:
         return ordered
-    return (*ordered, kinds.OtherCommand(row.tag, row.statement, row.objects, row.error))
+    return (*ordered, kinds.OtherCommand(row.tag, row.statement, row.objects, row.error, row.search_path))
 
 
 def _depths(tables: tuple[LoggedTable, ...]) -> dict[int, int]:

@@ -38,6 +38,7 @@ from penstock.sinks.postgres_obstacles import replication_grant
 from penstock.sinks.postgres_records import create_records
 from penstock.sinks.postgres_refusals import RowRefused
 from penstock.sinks.postgres_replay import PostgresDeadLetters
+from penstock.sinks.postgres_replicated_ddl import ReplicateDdl
 from penstock.sinks.postgres_rights import Rights
 from penstock.sinks.postgres_schema import SchemaFollower
 from penstock.sinks.postgres_session import Session
@@ -67,6 +68,9 @@ class PostgresSettings(SinkSettings):
         default="create",
         alias="schema",
         description="create: missing schemas and tables are made, and altered to fit. existing: they are yours.",
+    )
+    replicate_ddl: ReplicateDdl = Field(
+        default=ReplicateDdl(), description="Which kinds of things the target has of the source's, besides tables."
     )
     dead_letters: DeadLetterSettings = DeadLetterSettings()
     lock_timeout: Duration = Field(
@@ -106,7 +110,8 @@ class PostgresSink(Sink[PostgresSettings]):
         self._next_settling = 0.0
 
     def _new_tables(self) -> Tables:
-        return Tables(self.settings.name, self.settings.tables_schema, Shapes(self.settings.name, self.source))
+        shapes = Shapes(self.settings.name, self.source, self.settings.replicate_ddl)
+        return Tables(self.settings.name, self.settings.tables_schema, shapes)
 
     def __getstate__(self) -> dict[str, Any]:
         left_here = (
@@ -273,7 +278,7 @@ class PostgresSink(Sink[PostgresSettings]):
 
     def _followed(self, batch: Batch) -> tuple[LoggedCommand, ...]:
         follows = self.settings.schema_changes == "apply" and self.settings.tables_schema == "create"
-        return batch.schema_log if follows else ()
+        return self.settings.replicate_ddl.commands(batch.schema_log) if follows else ()
 
     @property
     def _follower(self) -> SchemaFollower:

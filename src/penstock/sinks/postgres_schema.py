@@ -14,21 +14,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import psycopg
 from psycopg import sql
 
 from penstock.postgres.connection import Connection
-from penstock.postgres.target_names import fitted
 from penstock.schema_changes import kinds
 from penstock.schema_changes.definitions import ColumnDefinition, Constraint, Definition, EnumDefinition, ForeignKey
 from penstock.schema_changes.kinds import SchemaChange, TableChange
 from penstock.schema_changes.logged import LoggedCommand
 from penstock.schema_changes.words import in_words
+from penstock.sinks.postgres_carried_ddl import carry
+from penstock.sinks.postgres_columns import set_aside
 from penstock.sinks.postgres_staging import StagedChanges
 from penstock.sinks.postgres_tables import Tables
 from penstock.sinks.postgres_target import Target, find
+from penstock.sinks.postgres_unfollowed import following
 from penstock.sinks.schema_following import in_their_place
 
 logger = logging.getLogger(__name__)
@@ -65,15 +68,22 @@ class SchemaFollower:
             late.note(change)
             self._follow(connection, change)
         for change, step in late.steps():
-            self._step(connection, change, step)
+            with following(self._sink, change):
+                self._step(connection, change, step)
 
     def _follow(self, connection: Connection, change: SchemaChange) -> None:
+        with following(self._sink, change):
+            self._follow_one(connection, change)
+
+    def _follow_one(self, connection: Connection, change: SchemaChange) -> None:
         if isinstance(change, kinds.RenameTable | kinds.MoveTable):
             self._rename(connection, change)
         elif isinstance(change, kinds.DropTable):
             self._drop_table(connection, change)
         elif isinstance(change, TableChange):
             self._step(connection, change, _STEPS.get(type(change)))
+        elif isinstance(change, kinds.OtherCommand):
+            carry(connection, self._sink, change)
         elif isinstance(change, kinds.RenameEnumValue) and _has_label(connection, change.type, change.before):
             connection.execute(
                 sql.SQL("ALTER TYPE {} RENAME VALUE {} TO {}").format(
@@ -150,12 +160,7 @@ class SchemaFollower:
     def _make_room(self, connection: Connection, target: Target, name: str, id: int) -> None:
         """A column that the source dropped and we kept has the name: its values are none of the new one's."""
         if target.column(name) is not None:
-            aside = fitted(name, f"__before_{id}")
-            names = sql.Identifier(name), sql.Identifier(aside)
-            _alter(connection, target, sql.SQL("RENAME COLUMN {} TO {}").format(*names))
-            logger.warning(
-                "Column %s of %s, which the source has no more, is called %s now.", name, target.table, aside
-            )
+            set_aside(connection, target, name, id)
 
     def retype_column(self, connection: Connection, target: Target, change: kinds.RetypeColumn) -> None:
         there = target.column(change.before.name)
@@ -210,10 +215,15 @@ class SchemaFollower:
         _drop_constraint(connection, target, change.constraint.name)
 
     def add_foreign_key(self, connection: Connection, target: Target, change: kinds.AddForeignKey) -> None:
-        """Only to a table that is mirrored as well."""
+        """Only to a table that is mirrored as well. One of the two may be behind the other: then it is validated later."""
         key = change.foreign_key
-        if self._tables.place_of(connection, key.referenced.oid) is not None:
-            _add_constraint(connection, target, key)
+        if self._tables.place_of(connection, key.referenced.oid) is None:
+            return
+        try:
+            with connection.transaction():
+                _add_constraint(connection, target, key)
+        except psycopg.errors.ForeignKeyViolation:
+            _add_constraint(connection, target, replace(key, definition=f"{key.definition} NOT VALID"))
 
     def drop_foreign_key(self, connection: Connection, target: Target, change: kinds.DropForeignKey) -> None:
         _drop_constraint(connection, target, change.foreign_key.name)

@@ -174,6 +174,15 @@ def as_sink_error(error: SourceError, sink: str) -> SinkError:
     return kind(f"Sink {sink}: {error.message}", error.advice or (_REFUSED_CONNECTION if kind is SinkRefused else None))
 
 
+def is_passing(error: psycopg.Error) -> bool:
+    """It may work when it is tried again; or the connection is lost."""
+    return error.sqlstate is None or _passing(error.sqlstate) is not None
+
+
+def _passing(sqlstate: str) -> str | None:
+    return _PASSING.get(sqlstate, _PASSING.get(sqlstate[:2])) if sqlstate != _DROPPED else None
+
+
 def sink_error(error: psycopg.Error, sink: str, where: str, advice: str | None = None) -> PenstockError:
     """What the target said, with table, constraint and the offending values where it names them."""
     if error.sqlstate is None:
@@ -181,8 +190,8 @@ def sink_error(error: psycopg.Error, sink: str, where: str, advice: str | None =
         return SinkUnavailable(f"Sink {sink} lost its connection to {where}: {first}.")
     table = error.diag.table_name
     named = f" (table {error.diag.schema_name}.{table})" if table else ""
-    passing = _PASSING.get(error.sqlstate, _PASSING.get(error.sqlstate[:2]))
-    if passing is not None and error.sqlstate != _DROPPED:
+    passing = _passing(error.sqlstate)
+    if passing is not None:
         return SinkUnavailable(f"Sink {sink} at {where}: {words(error)}{named}.", advice or passing or None)
     said = f"Sink {sink}: the target {where} refused it: {words(error)}{named}."
     if is_of_a_row(error):

@@ -29,6 +29,7 @@ from penstock.postgres.table_ddl import Step
 from penstock.postgres.table_definition import TableDefinition, read_definitions
 from penstock.postgres.target_names import Place
 from penstock.postgres.type_definition import EnumType, read_types
+from penstock.sinks.postgres_replicated_ddl import ReplicateDdl
 from penstock.sinks.postgres_session import as_sink_error
 
 logger = logging.getLogger(__name__)
@@ -46,14 +47,16 @@ SELECT set_config('maintenance_work_mem', '256MB', true)
 WHERE pg_size_bytes(current_setting('maintenance_work_mem')) < 256 * 1024 * 1024
 """
 
+_EVERYTHING = ReplicateDdl()
+
 Places = Mapping[tuple[str, str], Place]  # by schema and table in the source
 
 
 class Shapes:
-    """``source``: the URL of the source, or "" if there is none to ask."""
+    """``source``: the URL of the source, or "" if there is none to ask. ``chosen``: which parts tables are made with."""
 
-    def __init__(self, sink: str, source: str) -> None:
-        self._sink, self._source = sink, source
+    def __init__(self, sink: str, source: str, chosen: ReplicateDdl = _EVERYTHING) -> None:
+        self._sink, self._source, self._chosen = sink, source, chosen
 
     def create(self, target: Connection, relation: Relation, place: Place, keyed: bool) -> None:
         """An empty table; ``keyed``: with all that belongs to it but foreign keys, else with columns alone."""
@@ -151,7 +154,7 @@ class Shapes:
     def _add_foreign_keys(self, target: Connection, oids: Sequence[int], places: Places) -> None:
         with connect(self._source, application_name=f"penstock {self._sink}") as source:
             definitions = read_definitions(source, oids)
-        for definition in definitions.values():
+        for definition in map(self._chosen.definition, definitions.values()):
             place = places.get((definition.schema, definition.table))
             if place is not None and definition.foreign_keys:
                 steps = table_ddl.add_foreign_keys(definition, place, places)
@@ -171,7 +174,7 @@ class Shapes:
                 if definition is None or not _describes(definition, relation):
                     return None
                 self._make_what_it_needs(source, target, relation.oid, relation.qualified_name)
-                return definition
+                return self._chosen.definition(definition)
         except SourceError as error:
             raise as_sink_error(error, self._sink) from error
 

@@ -12,15 +12,17 @@ from typing import Literal, NoReturn
 import psycopg
 from psycopg import sql
 
-from penstock.changes import Column, Relation
+from penstock.changes import Relation
 from penstock.errors import SinkRefused
 from penstock.postgres.connection import Connection
 from penstock.postgres.target_names import Place
+from penstock.sinks.postgres_columns import GoneColumns, fit, is_retyped
 from penstock.sinks.postgres_foreign_keys import merge
 from penstock.sinks.postgres_rights import Rights
 from penstock.sinks.postgres_session import replicates
 from penstock.sinks.postgres_shapes import Shapes
 from penstock.sinks.postgres_target import Target, find, is_referenced
+from penstock.sinks.postgres_unfollowed import fitting
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +36,7 @@ class Tables:
     def __init__(self, sink: str, mode: Literal["create", "existing"], shapes: Shapes) -> None:
         self._sink, self._mode, self._shapes = sink, mode, shapes
         self._known: dict[int, tuple[Relation, Target]] = {}
+        self._gone = GoneColumns()
 
     def forget(self) -> bool:
         """Looks everything up anew. False: there was nothing to forget."""
@@ -52,6 +55,12 @@ class Tables:
         else:
             rights = Rights(connection, self._sink)
             rights.require(rights.on_table(schema, table))
+            if (
+                known is not None
+                and self._mode == "create"
+                and self._gone.make_room(connection, known[0], relation, target)
+            ):
+                target = _found(connection, schema, table)
         target = self.fitted(connection, relation, target)
         self._known[relation.oid] = relation, target
         return target
@@ -104,7 +113,7 @@ class Tables:
         if self._mode == "existing":
             target.writable(relation)
             return target
-        changes = [part for column in relation.columns for part in _fit(target, column)]
+        changes = [part for column in relation.columns for part in fit(target, column)]
         left = {column.name for column in target.columns} - {column.name for column in relation.columns}
         changes += [
             sql.SQL("ALTER COLUMN {} DROP NOT NULL").format(sql.Identifier(column.name))
@@ -116,13 +125,16 @@ class Tables:
         alter = sql.SQL("ALTER TABLE {} {}").format(target.name, sql.SQL(", ").join(changes))
         Rights(connection, self._sink).require_owner(target.schema, target.table, alter)
         logger.info("Table %s.%s of the target is altered to fit the source's.", target.schema, target.table)
-        try:
-            with connection.transaction():
-                connection.execute(alter)
-        except psycopg.errors.DatatypeMismatch:  # a default that the new type does not take: the source had to drop it
-            retyped = [column.name for column in relation.columns if _is_retyped(target, column)]
-            changes += [sql.SQL("ALTER COLUMN {} DROP DEFAULT").format(sql.Identifier(name)) for name in retyped]
-            connection.execute(sql.SQL("ALTER TABLE {} {}").format(target.name, sql.SQL(", ").join(changes)))
+        with fitting(self._sink, target, changes):
+            try:
+                with connection.transaction():
+                    connection.execute(alter)
+            except (
+                psycopg.errors.DatatypeMismatch
+            ):  # a default that the new type does not take: the source had to drop it
+                retyped = [column.name for column in relation.columns if is_retyped(target, column)]
+                changes += [sql.SQL("ALTER COLUMN {} DROP DEFAULT").format(sql.Identifier(name)) for name in retyped]
+                connection.execute(sql.SQL("ALTER TABLE {} {}").format(target.name, sql.SQL(", ").join(changes)))
         return _found(connection, target.schema, target.table)
 
     def shadow(self, connection: Connection, relation: Relation, job: int) -> Target:
@@ -346,20 +358,6 @@ class Tables:
             "target_schema = excluded.target_schema, target_table = excluded.target_table, made = excluded.made",
             [self._sink, oid, *name, *name, made],
         )
-
-
-def _fit(target: Target, column: Column) -> list[sql.Composed]:
-    there, name, type = target.column(column.name), sql.Identifier(column.name), sql.SQL(column.type_name)
-    if there is None:
-        return [sql.SQL("ADD COLUMN {} {}").format(name, type)]
-    if not _is_retyped(target, column):
-        return []
-    return [sql.SQL("ALTER COLUMN {} TYPE {} USING {}::text::{}").format(name, type, name, type)]
-
-
-def _is_retyped(target: Target, column: Column) -> bool:
-    there = target.column(column.name)
-    return there is not None and not there.generated and there.type != column.type_name
 
 
 def _beside(schema: str, table: str, job: int) -> Place:

@@ -26,6 +26,7 @@ from penstock.imports.record import TableRecord
 from penstock.lsn import LSN, ZERO
 from penstock.schema_changes.kinds import CreateTable, SetComment, TableChange
 from penstock.schema_changes.logged import LoggedCommand
+from penstock.schema_changes.words import in_words
 from penstock.sinks.contract import Batch, Imported, ImportPart, Sink
 from penstock.spark.writer import RECEIPTS, Writer, fault
 from penstock.state import CaptureState, PipelineState, SinkState, now
@@ -205,7 +206,7 @@ class SinkDelivery:
                 if isinstance(change, TableChange) and not isinstance(change, CreateTable | SetComment):
                     raise SinkRefused(
                         f"Sink {self._name}: {change.table} was altered in the source at {LSN(command.at[0])} "
-                        f"({type(change).__name__}), and the sink is to stop at schema changes.",
+                        f"({in_words(change)}), and the sink is to stop at schema changes.",
                         "Make the target as you want it; start with schema_changes: ignore (or apply) to pass this one.",
                     )
 

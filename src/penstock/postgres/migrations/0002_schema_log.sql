@@ -84,6 +84,9 @@ $$;
 
 -- The catalog's word on tables, those among the given that are user tables. With pg_catalog as the search_path Postgres
 -- qualifies all other names; with these settings it writes constants alike in all sessions.
+--
+-- A session plans each statement when it first comes to it, and planning takes longer than all else: so what a table has none
+-- of is not asked for, and one statement for everything would make the first command of a session wait.
 create function penstock.describe_tables(wanted oid[])
 returns table (oid oid, definition jsonb, rest text, parent oid, indexes oid[])
 language plpgsql stable
@@ -92,48 +95,82 @@ set datestyle = 'ISO, MDY' set intervalstyle = postgres set timezone = 'UTC' set
 set bytea_output = hex set quote_all_identifiers = off set standard_conforming_strings = on
 as $$
 #variable_conflict use_column
+declare
+    c record;
+    comments jsonb;
+    names jsonb;
+    columns record;
+    constraints record;
+    foreign_keys jsonb;
+    of_indexes record;
+    parents oid[];
+    partition_of jsonb;
+    inherits jsonb;
+    access_method name;
+    triggers text;
+    rules text;
 begin
-    return query
-    select c.oid, jsonb_build_object(
-        'oid', c.oid::bigint, 'schema', n.nspname, 'table', c.relname, 'kind', c.relkind, 'persistence', c.relpersistence,
-        'columns', columns.list,
-        'primary_key', constraints.primary_key,
-        'uniques', coalesce(constraints.uniques, '[]'), 'checks', coalesce(constraints.checks, '[]'),
-        'foreign_keys', coalesce(foreign_keys.list, '[]'), 'indexes', coalesce(indexes.list, '[]'),
-        'replica_identity', jsonb_build_object('kind', c.relreplident, 'index', indexes.identity),
-        'partition_of', case when c.relispartition then (
-            select jsonb_build_object('oid', p.oid::bigint, 'schema', pn.nspname, 'table', p.relname,
-                'bound', pg_get_expr(c.relpartbound, c.oid))
-            from pg_inherits i join pg_class p on p.oid = i.inhparent join pg_namespace pn on pn.oid = p.relnamespace
-            where i.inhrelid = c.oid) end,
-        'settings', jsonb_build_object(
-            'options', coalesce(to_jsonb(c.reloptions), '[]'),
-            'access_method', (select am.amname from pg_am am where am.oid = c.relam),
-            'partition_key', case when c.relkind = 'p' then pg_get_partkeydef(c.oid) end,
-            'inherits', coalesce((
-                select jsonb_agg(jsonb_build_object('oid', p.oid::bigint, 'schema', pn.nspname, 'table', p.relname)
-                    order by i.inhseqno)
-                from pg_inherits i join pg_class p on p.oid = i.inhparent join pg_namespace pn on pn.oid = p.relnamespace
-                where i.inhrelid = c.oid and not c.relispartition), '[]')),
-        'comment', (select d.description from pg_description d
-            where d.objoid = c.oid and d.classoid = 'pg_class'::regclass and d.objsubid = 0)
-    ), concat_ws(' ', c.relowner, c.reltablespace, c.relrowsecurity, c.relforcerowsecurity, c.reloftype, indexes.rest,
-        columns.rest, constraints.rest,
-        (select string_agg(concat_ws(' ', t.oid, t.tgname, t.tgenabled), ',' order by t.oid)
-            from pg_trigger t where t.tgrelid = c.oid and not t.tgisinternal),
-        (select string_agg(concat_ws(' ', r.oid, r.rulename, r.ev_enabled), ',' order by r.oid)
-            from pg_rewrite r where r.ev_class = c.oid)
-    ), (select min(i.inhparent::bigint)::oid from pg_inherits i where i.inhrelid = c.oid),
-    array(select i.indexrelid from pg_index i where i.indrelid = c.oid)
-    from pg_class c
-    join pg_namespace n on n.oid = c.relnamespace
-    cross join lateral (
+    for c in
+        select c.*, n.nspname from pg_class c join pg_namespace n on n.oid = c.relnamespace
+        where c.oid = any(wanted) and c.relkind in ('r', 'p') and c.relpersistence <> 't'
+            and n.nspname not in ('pg_catalog', 'information_schema', 'pg_toast', 'penstock')
+    loop
+        select jsonb_object_agg(d.objsubid, d.description) into comments
+        from pg_description d where d.objoid = c.oid and d.classoid = 'pg_class'::regclass;
+        names := (select jsonb_object_agg(a.attnum, a.attname) from pg_attribute a where a.attrelid = c.oid and a.attnum > 0);
+
+        -- Not those of indexes that are invalid: half built, or of a partitioned table whose partitions lack them.
+        select (jsonb_agg(con.item) filter (where con.contype = 'p')) -> 0 as primary_key,
+            coalesce(jsonb_agg(con.item order by con.conname) filter (where con.contype in ('u', 'x')), '[]') as uniques,
+            coalesce(jsonb_agg(con.item order by con.conname) filter (where con.contype in ('c', 'n')), '[]') as checks,
+            string_agg(concat_ws(' ', con.oid, con.coninhcount, con.conislocal), ',' order by con.oid)
+                filter (where con.item is not null) as rest,
+            coalesce(array_agg(con.conindid) filter (where con.contype in ('p', 'u', 'x')), '{}') as indexes,
+            coalesce(array_agg(con.conkey[1]) filter (where con.contype = 'n' and not con.convalidated), '{}') as may_be_null,
+            coalesce(bool_or(con.contype = 'f'), false) as refers
+        into constraints
+        from (
+            select k.oid, k.contype, k.conname, k.coninhcount, k.conislocal, k.conindid, k.conkey, k.convalidated, case
+                when k.contype in ('p', 'u', 'x') and i.indisvalid or k.contype = 'c' or k.contype = 'n' and not k.convalidated
+                then jsonb_build_object(
+                    'id', k.oid::bigint, 'name', k.conname, 'definition', pg_get_constraintdef(k.oid),
+                    'columns', array(select names ->> key::text from unnest(k.conkey) as key where key > 0),
+                    'deferrable', k.condeferrable, 'deferred', k.condeferred, 'validated', k.convalidated,
+                    'options', coalesce(to_jsonb(ic.reloptions), '[]'), 'kind', k.contype, 'no_inherit', k.connoinherit,
+                    'enforced', right(pg_get_constraintdef(k.oid), 13) <> ' NOT ENFORCED')
+                end as item
+            from pg_constraint k
+            left join pg_index i on i.indexrelid = k.conindid and k.contype <> 'f'
+            left join pg_class ic on ic.oid = i.indexrelid
+            where k.conrelid = c.oid
+        ) as con
+        where con.item is not null or con.contype in ('p', 'u', 'x', 'f');
+
+        -- One that refers to a partitioned table has a copy for each of its partitions.
+        foreign_keys := '[]';
+        if constraints.refers then
+            foreign_keys := coalesce((
+                select jsonb_agg(jsonb_build_object(
+                    'id', k.oid::bigint, 'name', k.conname, 'definition', pg_get_constraintdef(k.oid),
+                    'columns', array(select names ->> key::text from unnest(k.conkey) as key),
+                    'referenced', jsonb_build_object('oid', k.confrelid::bigint, 'schema', fn.nspname, 'table', f.relname),
+                    'referenced_columns', array(
+                        select a.attname from unnest(k.confkey) with ordinality as key (attnum, position)
+                        join pg_attribute a on a.attrelid = k.confrelid and a.attnum = key.attnum order by key.position),
+                    'deferrable', k.condeferrable, 'deferred', k.condeferred, 'validated', k.convalidated,
+                    'enforced', right(pg_get_constraintdef(k.oid), 13) <> ' NOT ENFORCED'
+                ) order by k.conname)
+                from pg_constraint k
+                join pg_class f on f.oid = k.confrelid
+                join pg_namespace fn on fn.oid = f.relnamespace
+                left join pg_constraint whole on whole.oid = k.conparentid and whole.conrelid = k.conrelid
+                where k.conrelid = c.oid and k.contype = 'f' and whole.oid is null), '[]');
+        end if;
+
         select coalesce(jsonb_agg(jsonb_build_object(
             'id', a.attnum, 'name', a.attname, 'type', format_type(a.atttypid, a.atttypmod),
             'type_oid', a.atttypid::bigint, 'modifier', a.atttypmod,
-            'not_null', a.attnotnull and not exists (
-                select from pg_constraint nn where nn.conrelid = a.attrelid and nn.contype = 'n'
-                    and nn.conkey = array[a.attnum] and not nn.convalidated),
+            'not_null', a.attnotnull and a.attnum <> all (constraints.may_be_null),
             'default', pg_get_expr(d.adbin, d.adrelid),
             -- What rows have that were there before the column: the one value that its default had then.
             'missing', case
@@ -142,83 +179,98 @@ begin
             'base', case when a.atttypid >= 16384 then penstock.base_type(a.atttypid, a.atttypmod) end,
             'identity', nullif(a.attidentity, ''), 'generated', nullif(a.attgenerated, ''),
             'collation', case when a.attcollation <> t.typcollation then a.attcollation::regcollation::text end,
-            'comment', (select d.description from pg_description d
-                where d.objoid = c.oid and d.classoid = 'pg_class'::regclass and d.objsubid = a.attnum),
-            'sequence', case when a.attidentity <> '' then (
-                select jsonb_build_object('schema', sn.nspname, 'name', sc.relname, 'type', format_type(s.seqtypid, null),
-                    'start', s.seqstart, 'increment', s.seqincrement, 'min', s.seqmin, 'max', s.seqmax,
-                    'cache', s.seqcache, 'cycle', s.seqcycle)
-                from pg_depend own
-                join pg_class sc on sc.oid = own.objid
-                join pg_namespace sn on sn.oid = sc.relnamespace
-                join pg_sequence s on s.seqrelid = own.objid
-                where own.classid = 'pg_class'::regclass and own.objsubid = 0 and own.refclassid = 'pg_class'::regclass
-                    and own.refobjid = a.attrelid and own.refobjsubid = a.attnum and own.deptype = 'i') end
+            'comment', comments ->> a.attnum::text,
+            'sequence', null
         ) order by a.attnum), '[]') as list,
+        coalesce(bool_or(a.attidentity <> ''), false) as identity,
         string_agg(concat_ws(' ', a.attnum, a.attstorage, a.attcompression, a.attstattarget, a.attoptions,
             a.attislocal, a.attinhcount), ',' order by a.attnum) as rest
+        into columns
         from pg_attribute a
         join pg_type t on t.oid = a.atttypid
         left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
-        where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
-    ) as columns
-    -- Not those of indexes that are invalid: half built, or of a partitioned table whose partitions lack them.
-    cross join lateral (
-        select (jsonb_agg(con.item) filter (where con.contype = 'p')) -> 0 as primary_key,
-            jsonb_agg(con.item order by con.conname) filter (where con.contype in ('u', 'x')) as uniques,
-            jsonb_agg(con.item order by con.conname) filter (where con.contype in ('c', 'n')) as checks,
-            string_agg(concat_ws(' ', con.oid, con.coninhcount, con.conislocal), ',' order by con.oid) as rest
-        from (
-            select k.oid, k.contype, k.conname, k.coninhcount, k.conislocal, jsonb_build_object(
-                'id', k.oid::bigint, 'name', k.conname, 'definition', pg_get_constraintdef(k.oid),
-                'columns', array(
-                    select a.attname from unnest(k.conkey) with ordinality as key (attnum, position)
-                    join pg_attribute a on a.attrelid = k.conrelid and a.attnum = key.attnum order by key.position),
-                'deferrable', k.condeferrable, 'deferred', k.condeferred, 'validated', k.convalidated,
-                'options', coalesce((select to_jsonb(ic.reloptions) from pg_class ic where ic.oid = k.conindid), '[]'),
-                'kind', k.contype, 'no_inherit', k.connoinherit,
-                'enforced', coalesce((to_jsonb(k) ->> 'conenforced')::bool, true)
-            ) as item
-            from pg_constraint k
-            left join pg_index i on i.indexrelid = k.conindid
-            where k.conrelid = c.oid and (k.contype in ('p', 'u', 'x') and i.indisvalid or k.contype = 'c'
-                or k.contype = 'n' and not k.convalidated)
-        ) as con
-    ) as constraints
-    -- One that refers to a partitioned table has a copy for each of its partitions.
-    cross join lateral (
-        select jsonb_agg(jsonb_build_object(
-            'id', k.oid::bigint, 'name', k.conname, 'definition', pg_get_constraintdef(k.oid),
-            'columns', array(
-                select a.attname from unnest(k.conkey) with ordinality as key (attnum, position)
-                join pg_attribute a on a.attrelid = k.conrelid and a.attnum = key.attnum order by key.position),
-            'referenced', jsonb_build_object('oid', k.confrelid::bigint, 'schema', fn.nspname, 'table', f.relname),
-            'referenced_columns', array(
-                select a.attname from unnest(k.confkey) with ordinality as key (attnum, position)
-                join pg_attribute a on a.attrelid = k.confrelid and a.attnum = key.attnum order by key.position),
-            'deferrable', k.condeferrable, 'deferred', k.condeferred, 'validated', k.convalidated,
-            'enforced', coalesce((to_jsonb(k) ->> 'conenforced')::bool, true)
-        ) order by k.conname) as list
-        from pg_constraint k
-        join pg_class f on f.oid = k.confrelid
-        join pg_namespace fn on fn.oid = f.relnamespace
-        left join pg_constraint whole on whole.oid = k.conparentid and whole.conrelid = k.conrelid
-        where k.conrelid = c.oid and k.contype = 'f' and whole.oid is null
-    ) as foreign_keys
-    cross join lateral (
-        select jsonb_agg(jsonb_build_object(
-                'id', i.indexrelid::bigint, 'name', ic.relname, 'definition', pg_get_indexdef(i.indexrelid),
-                'unique', i.indisunique, 'options', coalesce(to_jsonb(ic.reloptions), '[]')
-            ) order by ic.relname) filter (where i.indisvalid and not exists (
-                select from pg_constraint k where k.conrelid = c.oid and k.conindid = i.indexrelid
-                    and k.contype in ('p', 'u', 'x'))) as list,
-            max(ic.relname::text) filter (where i.indisreplident and c.relreplident = 'i') as identity,
-            string_agg(concat_ws(' ', i.indexrelid, i.indisclustered), ',' order by i.indexrelid) as rest
-        from pg_index i join pg_class ic on ic.oid = i.indexrelid
-        where i.indrelid = c.oid
-    ) as indexes
-    where c.oid = any(wanted) and c.relkind in ('r', 'p') and c.relpersistence <> 't'
-        and n.nspname not in ('pg_catalog', 'information_schema', 'pg_toast', 'penstock');
+        where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped;
+        if columns.identity then
+            columns.list := (
+                select jsonb_agg(case when col -> 'identity' = 'null' then col else jsonb_set(col, '{sequence}', coalesce((
+                    select jsonb_build_object('schema', sn.nspname, 'name', sc.relname, 'type', format_type(s.seqtypid, null),
+                        'start', s.seqstart, 'increment', s.seqincrement, 'min', s.seqmin, 'max', s.seqmax,
+                        'cache', s.seqcache, 'cycle', s.seqcycle)
+                    from pg_depend own
+                    join pg_class sc on sc.oid = own.objid
+                    join pg_namespace sn on sn.oid = sc.relnamespace
+                    join pg_sequence s on s.seqrelid = own.objid
+                    where own.classid = 'pg_class'::regclass and own.objsubid = 0 and own.refclassid = 'pg_class'::regclass
+                        and own.refobjid = c.oid and own.refobjsubid = (col ->> 'id')::int and own.deptype = 'i'
+                ), 'null')) end order by position)
+                from jsonb_array_elements(columns.list) with ordinality as one (col, position));
+        end if;
+
+        of_indexes := null;
+        if c.relhasindex then
+            select jsonb_agg(jsonb_build_object(
+                    'id', i.indexrelid::bigint, 'name', ic.relname, 'definition', pg_get_indexdef(i.indexrelid),
+                    'unique', i.indisunique, 'options', coalesce(to_jsonb(ic.reloptions), '[]')
+                ) order by ic.relname) filter (where i.indisvalid and i.indexrelid <> all (constraints.indexes)) as list,
+                max(ic.relname::text) filter (where i.indisreplident and c.relreplident = 'i') as identity,
+                string_agg(concat_ws(' ', i.indexrelid, i.indisclustered), ',' order by i.indexrelid) as rest,
+                array_agg(i.indexrelid) as ids
+            into of_indexes
+            from pg_index i join pg_class ic on ic.oid = i.indexrelid
+            where i.indrelid = c.oid;
+        else
+            select null::jsonb as list, null::text as identity, null::text as rest, null::oid[] as ids into of_indexes;
+        end if;
+
+        partition_of := null;
+        inherits := '[]';
+        parents := array(select i.inhparent from pg_inherits i where i.inhrelid = c.oid order by i.inhparent);
+        if parents <> '{}' then
+            inherits := (
+                select jsonb_agg(jsonb_build_object('oid', p.oid::bigint, 'schema', pn.nspname, 'table', p.relname)
+                    order by i.inhseqno)
+                from pg_inherits i join pg_class p on p.oid = i.inhparent join pg_namespace pn on pn.oid = p.relnamespace
+                where i.inhrelid = c.oid);
+        end if;
+        if c.relispartition then
+            partition_of := inherits -> 0 || jsonb_build_object('bound', pg_get_expr(c.relpartbound, c.oid));
+            inherits := '[]';
+        end if;
+
+        access_method := null;
+        if c.relam = 2 then
+            access_method := 'heap';
+        elsif c.relam <> 0 then
+            access_method := (select am.amname from pg_am am where am.oid = c.relam);
+        end if;
+        triggers := null;
+        if c.relhastriggers then
+            triggers := (select string_agg(concat_ws(' ', t.oid, t.tgname, t.tgenabled), ',' order by t.oid)
+                from pg_trigger t where t.tgrelid = c.oid and not t.tgisinternal);
+        end if;
+        rules := null;
+        if c.relhasrules then
+            rules := (select string_agg(concat_ws(' ', r.oid, r.rulename, r.ev_enabled), ',' order by r.oid)
+                from pg_rewrite r where r.ev_class = c.oid);
+        end if;
+
+        oid := c.oid;
+        definition := jsonb_build_object(
+            'oid', c.oid::bigint, 'schema', c.nspname, 'table', c.relname, 'kind', c.relkind, 'persistence', c.relpersistence,
+            'columns', columns.list, 'primary_key', constraints.primary_key, 'uniques', constraints.uniques,
+            'checks', constraints.checks, 'foreign_keys', foreign_keys, 'indexes', coalesce(of_indexes.list, '[]'),
+            'replica_identity', jsonb_build_object('kind', c.relreplident, 'index', of_indexes.identity),
+            'partition_of', partition_of,
+            'settings', jsonb_build_object(
+                'options', coalesce(to_jsonb(c.reloptions), '[]'), 'access_method', access_method,
+                'partition_key', case when c.relkind = 'p' then pg_get_partkeydef(c.oid) end, 'inherits', inherits),
+            'comment', comments ->> '0');
+        rest := concat_ws(' ', c.relowner, c.reltablespace, c.relrowsecurity, c.relforcerowsecurity, c.reloftype,
+            of_indexes.rest, columns.rest, constraints.rest, triggers, rules);
+        parent := parents[1];
+        indexes := coalesce(of_indexes.ids, '{}');
+        return next;
+    end loop;
 end
 $$;
 
@@ -235,29 +287,39 @@ as $$
     where t.oid = any(wanted) and t.typtype = 'e' and n.nspname not in ('pg_catalog', 'information_schema', 'penstock')
 $$;
 
--- The tables that catalog objects are, or are parts of.
+-- The tables that catalog objects are, or are parts of; some of them maybe twice.
 create function penstock.tables_of(classes oid[], ids oid[]) returns setof oid
 language plpgsql stable set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan
 as $$
+declare
+    class oid;
+    id oid;
+    kind "char";
 begin
-    return query select distinct found.table_oid from (
-        select case object.class
-            when 'pg_class'::regclass then (
-                select case
-                    when c.relkind in ('r', 'p') then c.oid
-                    when c.relkind in ('i', 'I') then (select i.indrelid from pg_index i where i.indexrelid = c.oid)
-                    when c.relkind = 'S' then (
-                        select own.refobjid from pg_depend own where own.classid = 'pg_class'::regclass
-                            and own.objid = c.oid and own.objsubid = 0 and own.refclassid = 'pg_class'::regclass
-                            and own.deptype in ('a', 'i') limit 1)
-                end from pg_class c where c.oid = object.id)
-            when 'pg_constraint'::regclass then (select k.conrelid from pg_constraint k where k.oid = object.id)
-            when 'pg_attrdef'::regclass then (select d.adrelid from pg_attrdef d where d.oid = object.id)
-            when 'pg_trigger'::regclass then (select t.tgrelid from pg_trigger t where t.oid = object.id)
-            when 'pg_rewrite'::regclass then (select r.ev_class from pg_rewrite r where r.oid = object.id)
-        end as table_oid
-        from unnest(classes, ids) as object (class, id)
-    ) as found where found.table_oid <> 0;
+    for position in 1 .. coalesce(cardinality(ids), 0) loop
+        class := classes[position];
+        id := ids[position];
+        if class = 'pg_class'::regclass then
+            kind := (select c.relkind from pg_class c where c.oid = id);
+            if kind in ('r', 'p') then
+                return next id;
+            elsif kind in ('i', 'I') then
+                return query select i.indrelid from pg_index i where i.indexrelid = id;
+            elsif kind = 'S' then
+                return query select own.refobjid from pg_depend own where own.classid = 'pg_class'::regclass
+                    and own.objid = id and own.objsubid = 0 and own.refclassid = 'pg_class'::regclass
+                    and own.deptype in ('a', 'i') limit 1;
+            end if;
+        elsif class = 'pg_constraint'::regclass then
+            return query select k.conrelid from pg_constraint k where k.oid = id and k.conrelid <> 0;
+        elsif class = 'pg_attrdef'::regclass then
+            return query select d.adrelid from pg_attrdef d where d.oid = id;
+        elsif class = 'pg_trigger'::regclass then
+            return query select t.tgrelid from pg_trigger t where t.oid = id;
+        elsif class = 'pg_rewrite'::regclass then
+            return query select r.ev_class from pg_rewrite r where r.oid = id;
+        end if;
+    end loop;
 end
 $$;
 
@@ -577,17 +639,20 @@ begin
         if command like 'ALTER %' and command <> 'ALTER TABLE' then
             wanted := wanted || penstock.tables_that_name_other_than_tables(classes, ids);
         end if;
-        wanted := array(
-            with recursive family (oid) as (
-                select unnest(wanted)
-                union
-                select child.oid from family cross join lateral (
-                    select i.inhrelid from pg_inherits i where i.inhparent = family.oid
-                    union all
-                    select k.oid from penstock.table_definitions k where k.parent = family.oid
-                ) as child (oid)
-            )
-            select f.oid from family as f);
+        if exists (select from pg_class c where c.oid = any(wanted) and c.relhassubclass)
+            or exists (select from penstock.table_definitions k where k.parent = any(wanted)) then
+            wanted := array(
+                with recursive family (oid) as (
+                    select unnest(wanted)
+                    union
+                    select child.oid from family cross join lateral (
+                        select i.inhrelid from pg_inherits i where i.inhparent = family.oid
+                        union all
+                        select k.oid from penstock.table_definitions k where k.parent = family.oid
+                    ) as child (oid)
+                )
+                select f.oid from family as f);
+        end if;
         wanted_types := array(
             select object.id from unnest(classes, ids) as object (class, id) where object.class = 'pg_type'::regclass);
         if dropped <> '[]' then
