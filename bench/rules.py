@@ -1,4 +1,4 @@
-"""How many rows per second one core transforms: `python -m bench.rules [rows]`. Every value is another one."""
+"""How many rows per second one core filters and transforms: `python -m bench.rules [rows]`. Every value is another one."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.changes import INSERT, OLD_NONE, ChangeBatch
+from penstock.rules.compiled import CompiledRules
+from penstock.rules.model import RuleSettings
 from penstock.rules.transforms import parse_transform
 from penstock.rules.transforms.contract import Columns
+from penstock.testing.change_batches import relation
 
 _ROUNDS = 3
 _NO_ROW = Columns()
@@ -54,6 +58,21 @@ def mask_rate(rows: int) -> float:
     return rows_per_second(rows, lambda: mask.apply(values, _NO_ROW))
 
 
+def filter_and_mask_rate(rows: int) -> float:
+    """A rule over inserted rows: a number is compared, which half of them pass, and an e-mail address is masked."""
+    table = relation("public", "people", id="int8", age="int4", email="text", key=("id",))
+    numbers = np.arange(rows)
+    columns = [pa.array(numbers).cast(pa.string()), pa.array(numbers % 100).cast(pa.string()), texts(rows)]
+    batch = ChangeBatch(
+        table, np.full(rows, INSERT, np.uint8), numbers.astype(np.uint64), np.ones(rows, np.uint32),
+        np.ones(rows, np.uint32), np.zeros(rows, np.int64), columns, [pa.nulls(rows, pa.string())] * 3,
+        np.full(rows, OLD_NONE, np.uint8),
+    )  # fmt: skip
+    rule = {"tables": ["people"], "where": {"column": "age", "gte": 50}, "columns": {"email": {"transform": "mask"}}}
+    rules = CompiledRules([RuleSettings.model_validate(rule)])
+    return rows_per_second(rows, lambda: rules.apply(batch))
+
+
 def fake_person_rate(rows: int) -> float:
     """Full name, e-mail address and phone number, all three by hash, from three columns of distinct values."""
     people = [
@@ -66,6 +85,7 @@ def fake_person_rate(rows: int) -> float:
 def main() -> None:
     rows = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     pa.set_cpu_count(1)
+    print(f"{'filter by a number, and mask':32} {filter_and_mask_rate(rows):14,.0f} rows/s")
     print(f"{'mask':32} {mask_rate(rows):14,.0f} rows/s")
     print(f"{'full_name, email and phone':32} {fake_person_rate(rows):14,.0f} rows/s")
     values = texts(rows)
