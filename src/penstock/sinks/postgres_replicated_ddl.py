@@ -109,7 +109,8 @@ class ReplicateDdl(Settings):
     def commands(self, logged: Sequence[LoggedCommand]) -> tuple[LoggedCommand, ...]:
         """The same commands, each with the changes that are to be followed."""
         return tuple(
-            SelectedCommand(command.at, command.row, tuple(self._selected(command.changes))) for command in logged
+            SelectedCommand(command.at, command.row, selected=tuple(self._selected(command.changes)))
+            for command in logged
         )
 
     def _selected(self, changes: Sequence[SchemaChange]) -> Iterator[SchemaChange]:
@@ -136,7 +137,7 @@ class ReplicateDdl(Settings):
 class SelectedCommand(LoggedCommand):
     """Of whose changes only some are followed."""
 
-    selected: tuple[SchemaChange, ...]
+    selected: tuple[SchemaChange, ...] = ()
 
     @cached_property
     def changes(self) -> tuple[SchemaChange, ...]:

@@ -43,8 +43,8 @@ _Follow = Callable[["SchemaFollower", Connection, Target, Any], None]
 class SchemaFollower:
     """For one sink. ``on_drop``: whether what the source drops is kept in the target."""
 
-    def __init__(self, tables: Tables, on_drop: Literal["keep", "drop"]) -> None:
-        self._tables, self._on_drop = tables, on_drop
+    def __init__(self, sink: str, tables: Tables, on_drop: Literal["keep", "drop"]) -> None:
+        self._sink, self._tables, self._on_drop = sink, tables, on_drop
 
     def before_batch(self, connection: Connection, commands: Sequence[LoggedCommand]) -> None:
         """Step 1. The connection is in no transaction."""
