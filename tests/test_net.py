@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from penstock.buckets import in_bucket, linked_keys
 from penstock.changes import ChangeBatch, Relation
 from penstock.lsn import LSN
-from penstock.net import NetChanges, codes, net
+from penstock.net import NetChanges, codes, net, with_values_from_batch
 from penstock.sinks.contract import Batch
 from penstock.sinks.duckdb import DuckDBSink
 from penstock.testing.change_batches import UNCHANGED, changes
@@ -106,6 +106,13 @@ def test_the_net_of_a_batch_gives_what_its_changes_give_one_by_one(history: Hist
 
 
 @steady
+@given(histories(), st.lists(st.integers(0, 100), max_size=4))
+def test_values_filled_in_from_the_batch_come_to_the_same(history: History, cuts: list[int]) -> None:
+    filled = [with_values_from_batch(chunk) for chunk in chunks_of(batch_of(history), cuts) if len(chunk)]
+    assert bag(applied(history.start, [net(chunk) for chunk in filled])) == bag(history.end)
+
+
+@steady
 @given(histories((WITHOUT_KEY,)))
 def test_a_table_without_a_key_keeps_count_of_equal_rows(history: History) -> None:
     if history.changes:
@@ -168,6 +175,21 @@ def mirrored(path: Path, table: Relation) -> Rows:
         found = connection.execute(f"from {table.schema}.{table.table}")
         names = [column[0] for column in found.description or ()]
         return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+
+def test_a_value_is_filled_in_from_an_earlier_change_of_the_same_row_only() -> None:
+    batch = changes(
+        SINGLE,
+        [
+            ("update", {"id": "1", "note": "a", "bio": "of one"}),
+            ("update", {"id": "2", "note": "b", "bio": UNCHANGED}, {"id": "1"}),
+            ("insert", {"id": "1", "note": "c", "bio": UNCHANGED}),
+            ("update", {"id": "3", "note": "d", "bio": UNCHANGED}),
+        ],
+    )
+    filled = with_values_from_batch(batch)
+    assert filled.new[2].to_pylist() == ["of one", "of one", None, None]
+    assert filled.unchanged[2].tolist() == [False, False, True, True]
 
 
 def test_a_value_that_moved_away_is_not_taken_for_the_row_that_moved_in() -> None:

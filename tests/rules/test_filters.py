@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import date, datetime
 from typing import Any
 
 import numpy as np
@@ -194,6 +195,15 @@ def test_awkward_values_compare_as_they_do_in_postgres(declared: str, database: 
         ("timestamptz", "2024-06-01 12:00:00+00", {"eq": "2024-06-01T12:00:00Z"}, True),
         ("timestamp", "2024-06-01 12:00:00", {"lt": "2024-06-02"}, True),
         ("date", "2024-06-01", {"gte": "2024-06-01"}, True),
+        ("date", "2024-06-01", {"eq": date(2024, 6, 1)}, True),
+        ("timestamp", "2024-06-01 12:00:00", {"eq": datetime(2024, 6, 1, 12)}, True),
+        (
+            "timestamptz",
+            "2024-06-01 12:00:00.5+00",
+            {"eq": datetime.fromisoformat("2024-06-01T14:00:00.5+02:00")},
+            True,
+        ),
+        ("numeric", "NaN", {"eq": float("nan")}, True),
         ("float4", "0.1", {"eq": 0.1}, True),
         ("jsonb", '{"a": 1}', {"contains": '"a"'}, True),
         ("int4[]", "{1,2}", {"eq": "{1,2}"}, True),

@@ -46,7 +46,7 @@ _OPS = {"insert": (INSERT, READ), "update": (UPDATE,), "delete": (DELETE,)}
 
 
 class CompiledRules:
-    """``paths``: where each rule stands in the config file, for messages."""
+    """The rules of a config, in its order. What they make of a relation is worked out once."""
 
     def __init__(self, rules: Sequence[RuleSettings]) -> None:
         self._rules = tuple(rules)
