@@ -13,6 +13,7 @@ SEGMENT_WRITTEN = "segment_written"  # on disk under its temporary name, not vis
 SEGMENT_VISIBLE = "segment_visible"  # renamed, not yet acknowledged to Postgres
 BATCH_STAGED = "batch_staged"  # every receipt is there, the sink has not committed
 BATCH_COMMITTED = "batch_committed"  # the sink has committed, Spark's checkpoint does not know
+SCHEMA_FOLLOWED = "schema_followed"  # the target's transaction has a schema change, but not all of the batch
 BATCH_APPLIED = "batch_applied"  # the target's transaction has all of it, and is not committed
 CHUNK_COPIED = "chunk_copied"  # the target's transaction has its rows and their record, and is not committed
 CHUNK_KEPT = "chunk_kept"  # the target has committed them, there is no receipt
@@ -22,7 +23,7 @@ IMPORT_CAUGHT_UP = "import_caught_up"  # the table's changes are in the sink, th
 TABLE_SWAPPED = "table_swapped"  # in the target's transaction the new table has the old one's place; not committed
 IMPORT_ENDED = "import_ended"  # the table has joined in the sink's record, nobody else knows
 NAMES = (
-    SEGMENT_WRITTEN, SEGMENT_VISIBLE, BATCH_STAGED, BATCH_APPLIED, BATCH_COMMITTED,
+    SEGMENT_WRITTEN, SEGMENT_VISIBLE, BATCH_STAGED, SCHEMA_FOLLOWED, BATCH_APPLIED, BATCH_COMMITTED,
     CHUNK_COPIED, CHUNK_KEPT, CHUNK_STAGED, CHUNK_COMMITTED, IMPORT_CAUGHT_UP, TABLE_SWAPPED, IMPORT_ENDED,
 )  # fmt: skip
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,8 @@ from pyspark.sql import SparkSession
 from penstock import failpoints
 from penstock.state import SinkState, now
 from penstock.testing.conditions import wait_until
+from tests.recovery.deaths import dies
 from tests.recovery.pipeline_under_test import PipelineUnderTest
-from tests.recovery.process_under_test import RunningPipeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_left_running")]
 
@@ -26,17 +25,6 @@ def pipeline(database: str, tmp_path: Path) -> PipelineUnderTest:
     pipeline.insert(1, 10)
     pipeline.capture_all()
     return pipeline
-
-
-def dies(pipeline: PipelineUnderTest, verb: str, failpoint: str, *arguments: str) -> None:
-    """Until the failpoint has struck; a supervisor, which would start the child again and again, goes with it."""
-    output = pipeline.directory / "process.log"
-    process = RunningPipeline(pipeline.file, output, *arguments, verb=verb, failpoint=failpoint)
-    try:
-        wait_until(lambda: not process.alive or "(code -9)" in output.read_text(), what=f"{verb} to die at {failpoint}")
-    finally:
-        process.kill_tree()
-    assert process.wait() == -signal.SIGKILL, output.read_text()
 
 
 @pytest.mark.parametrize("segment", [1, 2])

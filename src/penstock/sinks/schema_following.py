@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
+from penstock import failpoints
 from penstock.changes import Relation
 from penstock.schema_changes import kinds
 from penstock.schema_changes.kinds import SchemaChange, TableChange
@@ -42,6 +43,7 @@ def in_their_place(
                     apply(due)
                     left = [some for some in left if not _is_before(some, command, change)]
             yield change
+            failpoints.reach(failpoints.SCHEMA_FOLLOWED)
         _tell_of_unknown(command)
     apply(left)
 
