@@ -46,8 +46,11 @@ class Followed(FollowedSource):
             yield f"{table} has {found}, not {wanted}"
             return
         names = ", ".join(f"{quoted(name)}::text" for name in sorted(found))
+        printed = ", ".join(
+            f"CASE WHEN {quoted(n)} IS NOT NULL THEN format('%s', {quoted(n)}) END" for n in sorted(found)
+        )
         with psycopg.connect(self.source) as connection:
-            rows = connection.execute(f"SELECT {names} FROM {table}".encode()).fetchall()
+            rows = connection.execute(f"SELECT {printed} FROM {table}".encode()).fetchall()
         if (here := sorted(self.query(f"SELECT {names} FROM public.{table}"), key=repr)) != sorted(rows, key=repr):
             yield f"{table} has {here}, not {rows}"
 
@@ -86,6 +89,9 @@ def keeping(database: str, tmp_path: Path) -> Iterator[Followed]:
         "ALTER TABLE orders ALTER COLUMN amount TYPE text",
         "ALTER TABLE orders ALTER COLUMN amount TYPE numeric(6,1)",
         "ALTER TABLE orders ALTER amount TYPE text; ALTER TABLE orders ALTER amount TYPE integer USING amount::int",
+        "ALTER TABLE orders ALTER amount TYPE float8; ALTER TABLE orders ALTER amount TYPE text",
+        "ALTER TABLE orders ALTER note TYPE char(5); ALTER TABLE orders ALTER amount TYPE char(7)",
+        "ALTER TABLE orders ALTER note TYPE char(5); ALTER TABLE orders ALTER note TYPE text",
         'ALTER TABLE orders ALTER COLUMN note TYPE varchar(20) COLLATE "C"',
         "ALTER TABLE orders ALTER COLUMN note SET DEFAULT 'none', ALTER COLUMN amount SET NOT NULL",
         "ALTER TABLE people DROP CONSTRAINT people_pkey, ADD PRIMARY KEY (email)",
@@ -200,6 +206,34 @@ def test_the_only_column_of_a_table_stays_when_it_is_dropped(followed: Followed)
     followed.follow("ALTER TABLE single DROP COLUMN v")
     followed.follow("ALTER TABLE single ADD COLUMN w text DEFAULT 'x'")
     assert followed.query("SELECT v, w FROM public.single") == [(1, "x")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("float8", "100"),
+        ("timestamptz", "2026-11-15 00:00:00+00"),
+        ("jsonb", '{"a": 1}'),
+        ("integer[]", "{1,2}"),
+        ("bytea", "\\x0141"),
+        ("interval", "1 mon"),
+    ],
+)
+def test_others_can_open_the_file_after_a_column_became_text_and_back(
+    followed: Followed, kind: str, value: str
+) -> None:
+    """DuckDB's log beside the file has what was done: whoever opens the file does it again."""
+    followed.alter(
+        f"CREATE TABLE typed (id int PRIMARY KEY, v {kind}, w int); INSERT INTO typed VALUES (1, '{value}', 5)"
+    )
+    followed.deliver(followed.rows_of("typed"))
+    before = followed.columns("typed")
+    followed.follow("ALTER TABLE typed ALTER v TYPE text")
+    assert followed.differences("typed") == []
+    followed.follow(f"ALTER TABLE typed ALTER v TYPE {kind} USING v::{kind}")
+    assert followed.columns("typed") == before
+    assert list(followed.columns("typed")) == ["id", "v", "w"]
+    assert followed.query("SELECT id, w FROM public.typed") == [(1, 5)]
 
 
 def test_values_that_no_cast_gives_are_told_of_and_the_column_has_its_type(

@@ -43,10 +43,10 @@ def _follow(tables: Tables, change: SchemaChange) -> bool:
             return tables.add_column(table.oid, column_of(column), column.missing)
         case kinds.DropColumn(table=table, column=column):
             return tables.drop_column(table.oid, column.name)
-        case kinds.RetypeColumn(table=table, after=column):
-            return tables.retype_column(table.oid, column_of(column))
-        case kinds.RenameColumn(table=table, before=before, after=after):
-            return tables.rename_column(table.oid, before, after)
+        case kinds.RetypeColumn(table=table, before=before, after=after):
+            return tables.retype_column(table.oid, column_of(before), column_of(after))
+        case kinds.RenameColumn(table=table, before=former, after=name):
+            return tables.rename_column(table.oid, former, name)
         case kinds.RenameTable(table=table, after=name):
             return tables.rename(table.oid, (table.schema, name))
         case kinds.MoveTable(table=table, after=schema):

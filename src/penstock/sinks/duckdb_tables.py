@@ -17,6 +17,7 @@ import pyarrow as pa
 from penstock.changes import Column, Relation
 from penstock.errors import SinkRefused
 from penstock.pgoutput.types import Unrepresentable, typed
+from penstock.sinks.duckdb_casts import same_kind
 from penstock.sinks.duckdb_file import CATALOG, quoted
 from penstock.sinks.duckdb_records import IMPORTS, TABLES
 from penstock.sinks.duckdb_target import (
@@ -110,13 +111,16 @@ class Tables:
         self._remember(source, drop_column(self._connection, known, name, self._keep))
         return True
 
-    def retype_column(self, oid: int, column: Column) -> bool:
+    def retype_column(self, oid: int, before: Column, after: Column) -> bool:
         found = self._of(oid)
-        if found is None or column.name not in found[1].columns:
+        if found is None or after.name not in found[1].columns:
             return False
         source, known = found
-        kind = duckdb_type(column, self._unrepresentable)
-        self._remember(source, retype_column(self._connection, known, column.name, kind))
+        target = retype_column(self._connection, known, after.name, duckdb_type(after, self._unrepresentable))
+        name = quoted(target.columns[after.name][0])
+        if (value := same_kind(name, before, after)) is not None:
+            self._connection.execute(f"UPDATE {target.sql} SET {name} = {value}")
+        self._remember(source, target)
         return True
 
     def rename_column(self, oid: int, before: str, after: str) -> bool:

@@ -14,6 +14,7 @@ import duckdb
 
 from penstock.changes import Relation
 from penstock.pgoutput.types import Unrepresentable
+from penstock.sinks.duckdb_casts import can_be_altered, cast
 from penstock.sinks.duckdb_file import CATALOG, quoted
 from penstock.sinks.duckdb_types import duckdb_type
 
@@ -143,21 +144,28 @@ def _tell_of_kept(target: Target, name: str) -> None:
 
 
 def retype_column(connection: duckdb.DuckDBPyConnection, target: Target, source: str, kind: str) -> Target:
-    """With DuckDB's cast; where that has no value, by way of text. What is no text of the new type either was computed in the
-    source by other means (``USING``), and is NULL until the table is copied again. An error would end the transaction."""
+    """What has no cast was computed in the source by other means (``USING``), and is NULL until the table is copied again."""
     name, before = target.columns[source]
     if before == kind:
         return target
     column = quoted(name)
-    cast = f"coalesce(TRY_CAST({column} AS {kind}), TRY_CAST(CAST({column} AS VARCHAR) AS {kind}))"
-    query = f"SELECT count(*) FROM {target.sql} WHERE {column} IS NOT NULL AND {cast} IS NULL"
+    value = cast(column, before, kind)
+    query = f"SELECT count(*) FROM {target.sql} WHERE {column} IS NOT NULL AND {value} IS NULL"
     if lost := connection.execute(query).fetchall()[0][0]:
         logger.warning(
             "Column %s of %s.%s has another type in the source, %s here, which %d values of it do not have. They are NULL "
             "until the table is copied again: penstock tables FILE resync %s.%s.",
             name, target.schema, target.table, kind, lost, target.schema, target.table,
         )  # fmt: skip
-    connection.execute(f"ALTER TABLE {target.sql} ALTER COLUMN {column} SET DATA TYPE {kind} USING {cast}")
+    if can_be_altered(before, kind):
+        connection.execute(f"ALTER TABLE {target.sql} ALTER COLUMN {column} SET DATA TYPE {kind} USING {value}")
+    else:
+        rebuilt = replace(target, table=f"{target.table}__rebuilt")
+        connection.execute(
+            f"CREATE TABLE {rebuilt.sql} AS SELECT * REPLACE (CAST({value} AS {kind}) AS {column}) FROM {target.sql}"
+        )
+        connection.execute(f"DROP TABLE {target.sql}")
+        move(connection, rebuilt, target)
     return replace(target, columns={**target.columns, source: (name, kind)})
 
 

@@ -1,0 +1,89 @@
+"""What becomes of a column's values when it has another type in the source: what Postgres's own cast makes of them.
+
+DuckDB writes some values in other words than Postgres: ``1.0``, ``[1, 2]``, ``2 months``.
+"""
+
+from __future__ import annotations
+
+from penstock.changes import Column
+
+_WITHOUT_FUNCTIONS = {
+    "BOOLEAN",
+    "SMALLINT",
+    "INTEGER",
+    "BIGINT",
+    "FLOAT",
+    "DOUBLE",
+    "UUID",
+    "DATE",
+    "TIME",
+    "TIMESTAMP",
+}
+_LARGEST_PLAIN = {"FLOAT": 6, "DOUBLE": 15}  # digits before the point; Postgres writes more than that with an exponent
+
+
+def cast(value: str, before: str, after: str) -> str:
+    """SQL for a value of one DuckDB type as one of another; by way of text where DuckDB has no cast. NULL where there is none:
+    an error would end the transaction."""
+    if after == "VARCHAR":
+        return text(value, before)
+    return f"coalesce(TRY_CAST({value} AS {after}), TRY_CAST(CAST({value} AS VARCHAR) AS {after}))"
+
+
+def can_be_altered(before: str, after: str) -> bool:
+    """Whether ``ALTER TABLE`` may do it. DuckDB puts the expression into its log, and whoever opens the file next reads that
+    before there are any functions or types but the plainest."""
+    if after == "VARCHAR" and before in _LARGEST_PLAIN:
+        return False
+    return all(kind in _WITHOUT_FUNCTIONS or kind == "VARCHAR" or (kind.startswith("DECIMAL(") and not kind.endswith("]"))
+               for kind in (before, after))  # fmt: skip
+
+
+def text(value: str, kind: str) -> str:
+    """SQL for a value as Postgres prints it."""
+    if kind.endswith("[]"):
+        element = _element(kind.removesuffix("[]"))
+        return f"'{{' || coalesce(array_to_string(list_transform({value}, lambda e: {element}), ','), '') || '}}'"
+    if kind in _LARGEST_PLAIN:
+        return _number(f"CAST({value} AS VARCHAR)", _LARGEST_PLAIN[kind])
+    if kind == "BLOB":
+        return f"'\\x' || lower(hex({value}))"
+    if kind == "INTERVAL":
+        months = f"replace(CAST({value} AS VARCHAR), ' month', ' mon')"
+        return f"regexp_replace({months}, '(-1 (year|mon|day))( |$)', '\\1s\\3', 'g')"
+    if kind == "TIMESTAMPTZ":
+        return f"CAST({value} AT TIME ZONE 'UTC' AS VARCHAR) || '+00'"
+    return f"CAST({value} AS VARCHAR)"
+
+
+def same_kind(value: str, before: Column, after: Column) -> str | None:
+    """SQL for values that change though DuckDB has one type for both; None: they do not."""
+    if before.base == after.base and before.modifier == after.modifier:
+        return None
+    if after.base == "bpchar":
+        return f"rpad(rtrim({value}, ' '), {max(after.modifier - 4, 1)}, ' ')"
+    return f"rtrim({value}, ' ')" if before.base == "bpchar" else None
+
+
+def _element(kind: str) -> str:
+    """In an array: quoted where it would not be read as it is."""
+    written = "CASE WHEN e THEN 't' ELSE 'f' END" if kind == "BOOLEAN" else text("e", kind)
+    plain = f"regexp_full_match({written}, '[^\\s{{}},\"\\\\]+') AND upper({written}) <> 'NULL'"
+    quoted = f"""'"' || replace(replace({written}, '\\', '\\\\'), '"', '\\"') || '"'"""
+    return f"CASE WHEN e IS NULL THEN 'NULL' WHEN {plain} THEN {written} ELSE {quoted} END"
+
+
+def _number(written: str, largest_plain: int) -> str:
+    """``written`` is DuckDB's: 1.0, 1e+20, nan, and many digits before the point."""
+    plain = f"regexp_replace({written}, '\\.0$', '')"
+    digits = f"ltrim({plain}, '-')"
+    whole = f"split_part({digits}, '.', 1)"
+    all_digits = f"rtrim(replace({digits}, '.', ''), '0')"
+    fraction = f"CASE WHEN length({all_digits}) > 1 THEN '.' || substr({all_digits}, 2) ELSE '' END"
+    sign = f"CASE WHEN starts_with({plain}, '-') THEN '-' ELSE '' END"
+    exponent = f"'e+' || lpad(CAST(length({whole}) - 1 AS VARCHAR), 2, '0')"
+    return (
+        f"CASE {written} WHEN 'nan' THEN 'NaN' WHEN 'inf' THEN 'Infinity' WHEN '-inf' THEN '-Infinity' ELSE "
+        f"CASE WHEN length({whole}) > {largest_plain} AND NOT contains({written}, 'e') "
+        f"THEN {sign} || substr({digits}, 1, 1) || {fraction} || {exponent} ELSE {plain} END END"
+    )
