@@ -19,7 +19,7 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from bench import capture_run, decode, latency, replica, replica_copy, replica_load, triggers
+from bench import capture_run, decode, latency, replica, replica_copy, replica_load, rules, triggers
 from bench.backlog import SERVER, create_table, fill, pg_recvlogical_seconds, pipeline
 from bench.imports import import_seconds, latency_during_copy, psql_copy_seconds, watched
 from bench.parts import Part, wait_for_sink
@@ -266,6 +266,15 @@ def event_triggers(count: int) -> Iterator[Figure]:
             yield Figure(f"event triggers: added to {cost.what}", f"{added:.2f} ms", "≤ 5 ms", "2 ms", added <= 5)
 
 
+def rules_on_one_core(rows: int) -> Iterator[Figure]:
+    rate = rules.filter_and_mask_rate(rows)
+    what = "filter on a number, mask of a text: rows/s on one core"
+    yield Figure(what, f"{rate:,.0f}", "≥ 1,500,000", "4,000,000", rate >= 1_500_000)
+    rate = rules.fake_person_rate(rows)
+    what = "full name, e-mail and phone by hash of distinct values: rows/s on one core"
+    yield Figure(what, f"{rate:,.0f}", "≥ 500,000", "1,500,000", rate >= 500_000)
+
+
 def _against_subscription(targets: replica.Replicas, mark: int) -> float:
     theirs, ours = targets.subscription_seconds(mark), targets.our_seconds(mark)
     _say(f"subscription {theirs:.2f} s, Penstock {ours:.2f} s")
@@ -300,6 +309,7 @@ def main() -> int:
         "replica-load",
         "replica-copy",
         "triggers",
+        "rules",
     ]
     parser.add_argument("--only", choices=names)
     arguments = parser.parse_args()
@@ -313,6 +323,7 @@ def main() -> int:
         "replica-load": lambda: replica_under_load(3 * arguments.seconds),
         "replica-copy": lambda: replica_initial_copy(arguments.rows * 10),
         "triggers": lambda: event_triggers(300),
+        "rules": lambda: rules_on_one_core(arguments.rows),
     }
     figures = [f for name, part in parts.items() if arguments.only in (None, name) for f in part()]
     table = Table(

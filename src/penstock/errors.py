@@ -19,7 +19,7 @@
     │   └── TableAltered         a table is not what it was when its import began
     ├── DecodeError              bytes from Postgres that are not pgoutput as documented
     ├── UnrepresentableValue     a value that the sink's column type cannot hold
-    ├── RuleError                a rule that a change does not tell enough for
+    ├── RuleError                a rule that a change does not tell enough for, or a value that it cannot change
     ├── SinkError                something about a sink
     │   ├── SinkUnavailable      it cannot be reached, or somebody holds its lock
     │   └── SinkRefused          it answered no to this data

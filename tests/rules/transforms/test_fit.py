@@ -100,7 +100,7 @@ MISFITS: list[tuple[str, dict[str, Any], str, str]] = [
     ("first_name", {}, "varchar(3)", "set max_length"),
     ("full_name", {"max_length": 11}, "varchar(10)", "11 characters"),
     ("email", {}, "varchar(12)", "set max_length"),
-    ("phone", {}, "varchar(5)", "give a prefix and max_length"),
+    ("phone", {}, "varchar(5)", "set max_length"),
     ("phone", {"prefix": "+1"}, "varchar(9)", "10 characters"),
     ("address", {}, "varchar(10)", "set max_length"),
     ("company", {}, "int4", "a text column"),

@@ -124,6 +124,13 @@ def test_phone_numbers_with_a_prefix_have_their_length() -> None:
     assert all(re.fullmatch(r"\+49[0-9]+", result) for result in results)
 
 
+def test_phone_numbers_without_a_prefix_have_their_length_too() -> None:
+    assert {len(result) for result in made("phone", VALUES, min_length=12)} == {12}
+    assert {len(result) for result in made("phone", VALUES, max_length=4)} == {4}
+    assert "set them in order" in messages({"transform": "phone", "min_length": 9, "max_length": 8})[0]
+    assert "preserve_format" in messages({"transform": "phone", "preserve_format": True, "prefix": "+1"})[0]
+
+
 def test_a_prefix_that_leaves_no_room_stays_alone() -> None:
     made = transform("phone", prefix="+1", min_length=4, max_length=4, dynamic={"prefix": "code"})
     results = applied(made, ["a", "b", "c"], {"code": ["+358", None, "+3581234"]})

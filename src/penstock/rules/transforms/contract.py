@@ -18,7 +18,7 @@ from pydantic import Field, field_validator, model_validator
 from penstock.changes import Bools, Column
 from penstock.config.mistakes import mistake, nearest, quoted
 from penstock.config.settings import Settings
-from penstock.errors import UnrepresentableValue
+from penstock.errors import RuleError
 
 
 class Row(Protocol):
@@ -132,9 +132,9 @@ class Transform(Settings):
         return None if name is None else row.column(name)
 
 
-def cannot_change(transform: str) -> UnrepresentableValue:
+def cannot_change(transform: str) -> RuleError:
     """Says nothing of the value."""
-    return UnrepresentableValue(
+    return RuleError(
         f'the transform "{transform}" met a value that it cannot change',
         "Change the rule for that column, or mend the value in the source.",
     )

@@ -35,17 +35,24 @@ class Phone(Generator):
         Example({"salt": "pepper"}, "+44 20 7946 0958", "916-349-8188"),
         Example({"salt": "pepper", "preserve_format": True}, "+44 20 7946 0958", "+85 62 4179 9658"),
         Example({"prefix": "+49", "min_length": 12, "max_length": 12}, "+44 20 7946 0958", "+49822751590"),
+        Example({"max_length": 8}, "+44 20 7946 0958", "82275159"),
         Example({"dynamic": {"prefix": "code"}}, "+44 20 7946 0958", "+35882275", {"code": "+358"}),
         Example({"locale": "fr_FR"}, "+44 20 7946 0958", "02 50 37 62 20"),
     )
 
-    locale: Locale = Field(default=DEFAULT_LOCALE, description="How numbers look, unless there is a prefix.")
-    prefix: str | None = Field(default=None, description="What numbers begin with; digits follow.")
-    min_length: int = Field(
-        default=_DEFAULT_LENGTHS[0], ge=1, description="With a prefix: characters at least, with it."
+    locale: Locale = Field(
+        default=DEFAULT_LOCALE, description="How numbers look, unless a prefix or a length is given."
     )
-    max_length: int = Field(
-        default=_DEFAULT_LENGTHS[1], ge=1, description="With a prefix: characters at most, with it."
+    prefix: str | None = Field(default=None, description="What numbers begin with; nothing but digits follows.")
+    min_length: int | None = Field(
+        default=None,
+        ge=1,
+        description=f"Of a number of digits: characters at least, with the prefix; {_DEFAULT_LENGTHS[0]}.",
+    )
+    max_length: int | None = Field(
+        default=None,
+        ge=1,
+        description=f"Of a number of digits: characters at most, with the prefix; {_DEFAULT_LENGTHS[1]}.",
     )
     preserve_format: bool = Field(
         default=False, description="Only the digits are new: length, spaces, signs and letters are the value's."
@@ -53,32 +60,41 @@ class Phone(Generator):
 
     @model_validator(mode="after")
     def _lengths_in_order(self) -> Self:
-        if self.min_length > self.max_length:
-            raise mistake("min_length is more than max_length; swap them")
-        if self.preserve_format and self._has_prefix:
-            raise mistake("preserve_format keeps the beginning as it is; remove prefix, or preserve_format")
+        shortest, longest = self._lengths
+        if shortest > longest:
+            raise mistake(f"min_length ({shortest}) is more than max_length ({longest}); set them in order")
+        if self.preserve_format and self._is_digits:
+            raise mistake("preserve_format keeps beginning and length; remove prefix and lengths, or preserve_format")
         return self
 
     @property
-    def _has_prefix(self) -> bool:
-        return self.prefix is not None or "prefix" in self.dynamic
+    def _is_digits(self) -> bool:
+        given = (self.prefix, self.min_length, self.max_length, self.dynamic.get("prefix"))
+        return any(parameter is not None for parameter in given)
+
+    @property
+    def _lengths(self) -> tuple[int, int]:
+        """What is given; what is not makes room for it."""
+        shortest, longest = _DEFAULT_LENGTHS
+        shortest = min(shortest, self.max_length or shortest) if self.min_length is None else self.min_length
+        return shortest, max(longest, shortest) if self.max_length is None else self.max_length
 
     def misfit(self, column: Column) -> str | None:
         if self.preserve_format:
             return not_text(column)
-        if self._has_prefix:
-            return not_text(column, max(self.max_length, len(self.prefix or "")), "set max_length")
+        if self._is_digits:
+            return not_text(column, max(self._lengths[1], len(self.prefix or "")), "set max_length")
         heads, tails = phone_numbers(self.locale, self.name)
-        return not_text(column, heads.longest + tails.longest, "give a prefix and max_length")
+        return not_text(column, heads.longest + tails.longest, "set max_length")
 
     def prepare(self) -> None:
-        if not self._has_prefix and not self.preserve_format:
+        if not self._is_digits and not self.preserve_format:
             dictionaries.load(self.name)
 
     def generate(self, draws: Draws, values: pa.StringArray, row: Row) -> pa.StringArray:
         if self.preserve_format:
             return _new_digits(draws, values)
-        if self._has_prefix:
+        if self._is_digits:
             return self._prefixed(draws, row)
         heads, tails = phone_numbers(self.locale, self.name)
         return pc.binary_join_element_wise(drawn(heads, draws, 0), drawn(tails, draws, 1), "")
@@ -87,7 +103,8 @@ class Phone(Generator):
         column = self.dynamic_column("prefix", row)
         default = pa.scalar(self.prefix or "")
         prefix = pa.repeat(default, len(draws)) if column is None else pc.fill_null(column, default)
-        lengths = draws.below(self.max_length - self.min_length + 1, 0).astype(np.int64) + self.min_length
+        shortest, longest = self._lengths
+        lengths = draws.below(longest - shortest + 1, 0).astype(np.int64) + shortest
         digits = np.maximum(lengths - lengths_of(prefix), 0)
         return pc.binary_join_element_wise(prefix, drawn_characters(draws, digits, "0123456789"), "")
 
