@@ -44,6 +44,13 @@ def test_email_shows_the_first_and_the_domain_of_an_address_and_nothing_of_anyth
     assert one(value, kind="email") == expected
 
 
+@steady
+@given(st.lists(st.text(st.sampled_from("a@.")) | st.just(None), max_size=8), st.sampled_from(["*", "漢"]))
+def test_addresses_of_one_alphabet_are_masked_like_those_of_all(values: list[str | None], char: str) -> None:
+    mask = transform("mask", kind="email", char=char)
+    assert applied(mask, values) == applied(mask, [*values, "é"])[:-1]
+
+
 @pytest.mark.parametrize("kind", ["phone", "id", "credit_card"])
 @steady
 @given(value=texts)
