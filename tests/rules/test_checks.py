@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from penstock.changes import Relation
 from penstock.config.tables import TableSelection
+from penstock.errors import ConfigError
 from penstock.postgres.connection import connect
 from penstock.postgres.preflight_tables import Finding
 from penstock.postgres.tables import tables_matching
@@ -168,6 +171,45 @@ def test_what_a_filter_may_not_see_is_a_warning() -> None:
     assert warned({"column": "email", "eq": "short"}) == ["rules[0].where"]
     assert warned({"column": "id", "gt": 5}) == []
     assert warned({"column": "line", "contains": "x"}, LOG) == []
+
+
+some_names = st.sampled_from(["id", "email", "age", "code", "amount", "state", "nme"])
+some_actions = st.sampled_from(
+    [{"exclude": True}, {"keep": True}, Shout(), LOSSY, Shout(beside="code"), Shout(beside="nme")]
+)
+some_operands = st.sampled_from([1, "1", "x", "2.5", True, "2024-01-01"])
+some_conditions = st.builds(
+    lambda column, op, operand: {"column": column, op: operand},
+    some_names,
+    st.sampled_from(["eq", "gt", "ne"]),
+    some_operands,
+)
+
+
+@st.composite
+def some_rules(draw: st.DrawFn) -> dict[str, Any]:
+    renamed = draw(st.dictionaries(some_names, st.sampled_from(["email", "other", "third"]), max_size=2))
+    assume(len(set(renamed.values())) == len(renamed))
+    return {
+        "tables": [draw(st.sampled_from(["users", "orders", "*", "public.u*"]))],
+        "columns": draw(st.dictionaries(some_names, some_actions, max_size=2)),
+        "where": draw(st.none() | some_conditions),
+        "rename": {"columns": renamed, **draw(st.sampled_from([{}, {"table": "{table}_x"}, {"schema": "mirror"}]))},
+    }
+
+
+@settings(max_examples=400, derandomize=True, deadline=None)
+@given(st.lists(some_rules(), min_size=1, max_size=2))
+def test_what_the_checks_let_pass_can_be_applied_and_what_cannot_be_is_found(several: list[dict[str, Any]]) -> None:
+    compiled = CompiledRules([RuleSettings.model_validate(rule) for rule in several])
+    refused = 0
+    for table in (USERS, ORDERS):
+        try:
+            compiled.output_relation(table)
+        except ConfigError:
+            refused += 1
+    if refused:
+        assert failures(*several) != []
 
 
 def test_real_tables_have_their_types_keys_and_unique_columns(database: str) -> None:
