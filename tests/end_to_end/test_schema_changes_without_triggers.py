@@ -120,7 +120,7 @@ def test_a_rename_is_a_column_that_went_and_one_that_came(
         pipeline.await_streaming()
         pipeline.execute("ALTER TABLE orders RENAME COLUMN note TO remark")
         pipeline.execute("UPDATE orders SET remark = 'new' WHERE id = 1")
-        pipeline.await_arrival()
+        pipeline.await_arrival(240)
     with psycopg.connect(target_database) as connection:
         found = connection.execute("SELECT id, remark, note FROM orders WHERE id <= 2 ORDER BY id").fetchall()
     assert found == [(1, "new", "note 1"), (2, None, "note 2")]

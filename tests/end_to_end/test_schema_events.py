@@ -76,10 +76,10 @@ def test_every_change_comes_after_the_definition_that_it_has_across_a_restart(
     with pipeline.running(spark):
         pipeline.await_streaming()
         alter(pipeline, FIRST_RUN, 1)
-        pipeline.await_arrival()
+        pipeline.await_arrival(240)
     with pipeline.running(spark):
         alter(pipeline, SECOND_RUN, 11)
-        pipeline.await_arrival()
+        pipeline.await_arrival(240)
     begin = {"id": "integer", "note": "text", "amount": "integer", "price": "numeric(8,2)"}
     mood = {**begin, "how": "public.mood"}
     large = {**mood, "amount": "bigint"}

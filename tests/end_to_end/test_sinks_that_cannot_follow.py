@@ -39,9 +39,9 @@ class Watched:
             self.pipeline.await_streaming()
             before()
             self.pipeline.execute(statement)
-            wait_until(lambda: self.state("replica") == "failed", timeout=120, what="the replica to stop")
+            wait_until(lambda: self.state("replica") == "failed", timeout=240, what="the replica to stop")
             self.pipeline.execute("INSERT INTO orders VALUES (101, 'later', '1')")
-            self.pipeline.await_arrival_in(["lake", "events"])
+            self.pipeline.await_arrival_in(["lake", "events"], 240)
 
     def state(self, sink: str) -> str | None:
         known = self.pipeline.state.sink(sink)
@@ -84,7 +84,7 @@ def test_a_sink_that_is_to_stop_at_schema_changes_stops_and_goes_on_when_told_to
     assert watched.told() == {*range(1, 21), 100, 101}
     again = PipelineWithImports(database, tmp_path / "p", target=target_database)
     with again.running(spark):
-        again.await_arrival()
+        again.await_arrival(240)
     assert watched.replica() == watched.source()
 
 
@@ -107,5 +107,5 @@ def test_a_target_that_cannot_follow_stops_and_goes_on_when_the_obstacle_is_gone
     assert watched.told() == {*range(1, 21), 100, 101}
     watched.on_target("DROP VIEW sums")
     with pipeline.running(spark):
-        pipeline.await_arrival()
+        pipeline.await_arrival(240)
     assert watched.replica() == watched.source()
