@@ -117,6 +117,12 @@ def test_chance_repeats_itself_only_with_a_seed() -> None:
     assert Draws.by_chance(8).bits.tolist() != Draws.by_chance(8).bits.tolist()
 
 
+def test_rows_may_be_at_different_numbers() -> None:
+    draws = Draws.by_chance(3, seed=1)
+    each = draws.number(np.array([0, 1, 7], np.uint64))
+    assert each.tolist() == [draws.number(index)[row] for row, index in enumerate((0, 1, 7))]
+
+
 def test_other_salts_and_other_draws_give_other_numbers() -> None:
     values = pa.array(["Ada"])
     one = Draws.of_values(values, "salt")

@@ -174,6 +174,33 @@ def test_characters_of_a_string_are_drawn_one_by_one() -> None:
     assert all(set(place) == set("abcd") for place in zip(*results, strict=True))
 
 
+def test_long_text_is_drawn_in_parts_and_all_the_same() -> None:
+    values = ["", "x" * 1_500_000, "a", "", "y" * 700_000, "b"]
+    for symbols in ("abcdefgh", "αβγδ漢𝄞ab"):
+        results = made("string", values, preserve_length=True, symbols=symbols)
+        assert list(map(len, results)) == list(map(len, values))
+        assert [results[2], results[5]] == made("string", ["a", "b"], preserve_length=True, symbols=symbols)
+        assert results[1] == made("string", [values[1]], preserve_length=True, symbols=symbols)[0]
+        assert set(results[1]) == set(symbols)
+
+
+def test_long_values_keep_their_length_without_much_memory() -> None:
+    values = ["x" * 3_000_000, "Ada", *["Grace Hopper"] * 5000]
+    for name in ("first_name", "full_name"):
+        results = made(name, values, preserve_length=True)
+        assert list(map(len, results)) == list(map(len, values))
+        assert results[1] == made(name, ["Ada"], preserve_length=True)[0]
+    addresses = made("email", values, preserve_length=True, domain="x.org")
+    assert list(map(len, addresses[1:])) == [3, *[12] * 5000]
+    assert len(addresses[0]) == 3_000_000
+
+
+def test_phone_numbers_in_long_columns_are_as_in_short_ones() -> None:
+    values = [f"+{number} {'0' * 1000}" for number in range(10_000)]
+    results = made("phone", values, preserve_format=True)
+    assert results[-3:] == made("phone", values[-3:], preserve_format=True)
+
+
 def test_choices_are_as_likely_as_their_weights() -> None:
     results = made("choice", [str(number) for number in range(4000)], choices=["a", "b", "c"], weights=[3, 0, 1])
     assert set(results) == {"a", "c"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -33,6 +33,7 @@ class Dictionary:
 
     words: pa.StringArray
     lengths: Int64s  # in characters
+    _by_length: dict[int, Dictionary] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def longest(self) -> int:
@@ -51,15 +52,27 @@ class Dictionary:
 
     def of_length(self, length: int) -> Dictionary:
         """Those of exactly that many characters; where there are few, beginnings of longer ones, or words in a row."""
+        known = self._by_length.get(length)
+        if known is None:
+            known = self._made_of_length(length)
+            if length <= _LONG:  # there are few of those, and they are small
+                self._by_length[length] = known
+        return known
+
+    def _made_of_length(self, length: int) -> Dictionary:
         rows = np.flatnonzero(self.lengths == length)
         if rows.size >= _FEW:
             return of(self.words.take(pa.array(rows)))
         longer = self.words.to_pylist()
+        if length > _LONG:
+            some = sorted({word[:_LONG] for word in longer})[:: max(1, len(longer) // _FEW)]
+            return of(pa.array(sorted({(word * (length // len(word) + 1))[:length] for word in some}), pa.string()))
         while max(map(len, longer)) < length:
             longer = [first + second.lower() for first, second in zip(longer, longer[1:] + longer[:1], strict=True)]
         return of(pa.array(sorted({word[:length] for word in longer if len(word) >= length}), pa.string()))
 
 
+_LONG = 64
 _FEW = 8  # fewer words of one length than these would give away which they are
 
 

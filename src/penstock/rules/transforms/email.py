@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from penstock.changes import Bools, Column
+from penstock.changes import Bools, Column, Int64s
 from penstock.rules.transforms import dictionaries
 from penstock.rules.transforms.contract import Example, Row, flags, put, where
 from penstock.rules.transforms.dictionaries import DEFAULT_LOCALE, Dictionary, addressable
@@ -124,11 +124,9 @@ def _domain_of(values: pa.StringArray, default: str) -> pa.StringArray:
     return pc.list_element(pc.split_pattern(addresses, "@", max_splits=1), 1)
 
 
-def _fitted(texts: pa.StringArray, lengths: pa.Array) -> pa.StringArray:
+def _fitted(texts: pa.StringArray, lengths: Int64s) -> pa.StringArray:
     """Each text cut, or repeated, to that many characters. Rows of the same length are cut together."""
-    longest = int(lengths.max(initial=0))
-    shortest = int(lengths_of(texts).min(initial=1)) or 1
-    repeated = pc.binary_repeat(texts, -(-longest // shortest)) if longest > shortest else texts
+    repeated = pc.binary_repeat(texts, pa.array(-(-lengths // np.maximum(lengths_of(texts), 1))))
     result = repeated
     for length in np.unique(lengths):
         rows = lengths == length

@@ -136,9 +136,12 @@ class Draws:
     def __len__(self) -> int:
         return len(self.bits)
 
-    def number(self, index: int) -> UInt64s:
-        """The sequence's number at this index (SplitMix64): 64 bits per row."""
-        mixed = self.bits + np.uint64((index + 1) * _GOLDEN & _MASK)
+    def number(self, index: int | UInt64s) -> UInt64s:
+        """The sequence's number at this index, or at one for each row (SplitMix64): 64 bits per row."""
+        if isinstance(index, int):
+            mixed = self.bits + np.uint64((index + 1) * _GOLDEN & _MASK)
+        else:
+            mixed = self.bits + (index + np.uint64(1)) * np.uint64(_GOLDEN)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return mixed ^ (mixed >> np.uint64(31))

@@ -23,7 +23,9 @@ from penstock.rules.transforms.strings import drawn_characters
 
 _ZERO, _NINE = ord("0"), ord("9")
 _DEFAULT_LENGTHS = (6, 10)
+_AT_ONCE = 4 << 20  # bytes
 _PER_NUMBER = 16  # decimal digits that one draw of 64 bits gives
+_POWERS = np.uint64(10) ** np.arange(_PER_NUMBER, dtype=np.uint64)
 
 
 class Phone(Generator):
@@ -110,6 +112,18 @@ class Phone(Generator):
 
 
 def _new_digits(draws: Draws, values: pa.StringArray) -> pa.StringArray:
+    """A part of the rows at a time: each digit takes some fifty bytes on the way."""
+    if not len(values):
+        return values
+    rows = max(1, _AT_ONCE * len(values) // max(values.nbytes, 1))
+    parts = [
+        _with_new_digits(Draws(draws.bits[first : first + rows]), values.slice(first, rows))
+        for first in range(0, len(values), rows)
+    ]
+    return pa.concat_arrays(parts)
+
+
+def _with_new_digits(draws: Draws, values: pa.StringArray) -> pa.StringArray:
     """ASCII digits are one byte each in UTF-8 and nothing else is in their range, so they are replaced as bytes."""
     data, offsets = flatten(values)
     data = data.copy()
@@ -117,9 +131,10 @@ def _new_digits(draws: Draws, values: pa.StringArray) -> pa.StringArray:
     rows = np.searchsorted(offsets, places, side="right") - 1
     first = np.searchsorted(places, offsets[:-1])  # each row's first digit
     ordinal = np.arange(len(places)) - first[rows]
-    for number in range(int(ordinal.max(initial=-1)) // _PER_NUMBER + 1):
-        bits = draws.number(number)
-        here = (ordinal // _PER_NUMBER) == number
-        shifted = bits[rows[here]] // (np.uint64(10) ** (ordinal[here] % _PER_NUMBER).astype(np.uint64))
-        data[places[here]] = _ZERO + (shifted % np.uint64(10)).astype(np.uint8)
+    if ordinal.max(initial=0) < _PER_NUMBER:
+        bits = draws.number(0)[rows]
+    else:
+        bits = Draws(draws.bits[rows]).number((ordinal // _PER_NUMBER).astype(np.uint64))
+    shifted = bits // _POWERS[ordinal % _PER_NUMBER]
+    data[places] = _ZERO + (shifted % np.uint64(10)).astype(np.uint8)
     return pa.StringArray.from_buffers(len(values), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data))

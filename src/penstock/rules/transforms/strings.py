@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
-from penstock.changes import Column, Int64s
+from penstock.changes import Column, Int64s, UInt64s
 from penstock.config.mistakes import mistake
 from penstock.rules.transforms.contract import Example, Row
 from penstock.rules.transforms.fit import not_text
@@ -21,31 +21,40 @@ from penstock.rules.transforms.names import lengths_of
 
 _LENGTH = 0  # which number of a row's draws gives the length; the characters take those after it
 _UNIQUE_BITS = 64
+_AT_ONCE = 1 << 20  # characters
 
 
 def drawn_characters(draws: Draws, lengths: Int64s, symbols: str) -> pa.StringArray:
-    """Each row as many of these characters as it says."""
-    ends = np.cumsum(lengths)
-    offsets = np.concatenate([[0], ends]).astype(np.int64)
+    """Each row as many of these characters as it says. Drawn a part at a time, so that long text takes little memory."""
+    places = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)  # of each row's first character among all
+    widths = np.array([len(symbol.encode()) for symbol in symbols])
+    sizes = np.zeros(len(lengths), np.int64)  # in bytes
+    parts = []
+    for begin in range(0, int(places[-1]), _AT_ONCE):
+        end = min(begin + _AT_ONCE, int(places[-1]))
+        first, last = (int(np.searchsorted(places, place, side="right")) for place in (begin, end - 1))
+        here: Int64s = np.diff(
+            np.clip(places[first - 1 : last + 1], begin, end)
+        )  # characters of these rows in this part
+        rows = np.repeat(np.arange(first - 1, last), here)
+        # A draw of its own for each character: bits of the row and the place in it, mixed.
+        bits = draws.bits[rows] ^ Draws((np.arange(begin, end) - places[rows]).astype(np.uint64)).number(0)
+        chosen = Draws(bits).below(len(symbols), _LENGTH + 1)
+        parts.append(_text(chosen, symbols))
+        sizes[first - 1 : last] += np.bincount(rows - (first - 1), widths[chosen], last - first + 1).astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
     if offsets[-1] > np.iinfo(np.int32).max:
         raise OverflowError("the made-up text of one batch is larger than 2 GiB")
-    rows = np.repeat(np.arange(len(lengths)), lengths)
-    ordinal = np.arange(int(offsets[-1])) - offsets[:-1][rows]
-    # A draw of its own for each character: bits of the row and the place, mixed.
-    chosen = Draws(draws.bits[rows] ^ _mixed(ordinal)).below(len(symbols), _LENGTH + 1)
-    alphabet = np.frombuffer(symbols.encode("utf-32-le"), np.uint32)
-    characters = alphabet[chosen]
-    if alphabet.max() < 128:
-        data = characters.astype(np.uint8)
-        return pa.StringArray.from_buffers(
-            len(lengths), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(np.ascontiguousarray(data))
-        )
-    each = pa.array(list(symbols), pa.string()).take(pa.array(chosen))
-    return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), each), "")
+    data = pa.py_buffer(b"".join(parts))
+    return pa.StringArray.from_buffers(len(lengths), pa.py_buffer(offsets.astype(np.int32)), data)
 
 
-def _mixed(ordinal: Int64s) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    return Draws(ordinal.astype(np.uint64)).number(0)
+def _text(chosen: UInt64s, symbols: str) -> bytes:
+    """The chosen symbols one after the other, in UTF-8."""
+    if symbols.isascii():
+        return np.frombuffer(symbols.encode(), np.uint8)[chosen].tobytes()
+    points = np.frombuffer(symbols.encode("utf-32-le"), np.uint32)
+    return points[chosen].tobytes().decode("utf-32-le").encode()
 
 
 class String(Generator):
