@@ -33,9 +33,8 @@ def drawn_characters(draws: Draws, lengths: Int64s, symbols: str) -> pa.StringAr
     for begin in range(0, int(places[-1]), _AT_ONCE):
         end = min(begin + _AT_ONCE, int(places[-1]))
         first, last = (int(np.searchsorted(places, place, side="right")) for place in (begin, end - 1))
-        here: Int64s = np.diff(
-            np.clip(places[first - 1 : last + 1], begin, end)
-        )  # characters of these rows in this part
+        edges = np.clip(places[first - 1 : last + 1], begin, end)
+        here = edges[1:] - edges[:-1]  # characters of these rows in this part
         rows = np.repeat(np.arange(first - 1, last), here)
         # A draw of its own for each character: bits of the row and the place in it, mixed.
         bits = draws.bits[rows] ^ Draws((np.arange(begin, end) - places[rows]).astype(np.uint64)).number(0)
