@@ -254,6 +254,7 @@ class PostgresSink(Sink[PostgresSettings]):
             self._refuse_set_back(position)
             if position is not None and batch.end <= position:
                 return
+            self._tables.stream_at = batch.start
             refused: list[RefusedRow] = []
             by_rows = before is not None or self._letters.hold_values_for(connection, staged)
 

@@ -14,6 +14,7 @@ from psycopg import sql
 
 from penstock.changes import Relation
 from penstock.errors import SinkRefused
+from penstock.lsn import ZERO
 from penstock.postgres.connection import Connection
 from penstock.postgres.target_names import Place
 from penstock.sinks.postgres_columns import GoneColumns, fit, is_retyped
@@ -36,6 +37,7 @@ class Tables:
     def __init__(self, sink: str, mode: Literal["create", "existing"], shapes: Shapes) -> None:
         self._sink, self._mode, self._shapes = sink, mode, shapes
         self._known: dict[int, tuple[Relation, Target]] = {}
+        self.stream_at = ZERO  # where the batch begins that is being applied
         self._gone = GoneColumns()
 
     def forget(self) -> bool:
@@ -89,6 +91,8 @@ class Tables:
             [self._sink, oid],
         ).fetchone()
         if row is not None and self._mode == "create" and (row[0], row[1]) != now:
+            if self._is_of_a_later_one(connection, oid, now):
+                return
             self._known.pop(oid, None)
             self._take_over(connection, oid, now)
             self._rename(connection, (row[0], row[1]), now)
@@ -260,6 +264,8 @@ class Tables:
             return source
         self._refuse_dropped(connection, (row[0], row[1]))
         if (row[0], row[1]) != source:
+            if self._is_of_a_later_one(connection, relation.oid, source):
+                return row[0], row[1]
             self._take_over(connection, relation.oid, source)
             self._rename(connection, (row[0], row[1]), source)
             self._remember(connection, relation.oid, source, row[2])
@@ -274,6 +280,15 @@ class Tables:
                 "or renamed it.",
                 f"Put it back, or copy it again: penstock tables FILE resync {name}; then start again.",
             )
+
+    def _is_of_a_later_one(self, connection: Connection, oid: int, name: tuple[str, str]) -> bool:
+        """Whether the name belongs to a table that got it after what is being applied: its import came further than the
+        stream, which still tells of the one that had the name before, and that is aside."""
+        query = (
+            "SELECT 1 FROM penstock.tables t JOIN penstock.imports i ON i.sink = t.sink AND i.oid = t.oid "
+            "WHERE t.sink = %s AND t.target_schema = %s AND t.target_table = %s AND t.oid <> %s AND i.lsn > %s::pg_lsn"
+        )
+        return connection.execute(query, [self._sink, *name, oid, str(self.stream_at)]).fetchone() is not None
 
     def _take_over(self, connection: Connection, oid: int, name: tuple[str, str]) -> None:
         """Another table of the source had this name: its rows are none of this one's.
