@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import duckdb
 import psycopg
 import pytest
 
+from penstock.lsn import LSN, ZERO
+from penstock.sinks.contract import Batch, ImportPart
 from penstock.sinks.duckdb import DuckDBSink
 from penstock.sinks.duckdb_file import quoted
 from penstock.sinks.duckdb_types import duckdb_type
@@ -97,6 +100,10 @@ def keeping(database: str, tmp_path: Path) -> Iterator[Followed]:
         "ALTER TABLE people DROP CONSTRAINT people_pkey, ADD PRIMARY KEY (email)",
         "ALTER TYPE mood ADD VALUE 'calm' BEFORE 'happy'",
         "ALTER TYPE mood RENAME TO feeling",
+        "ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'",
+        "ALTER TABLE orders RENAME COLUMN how TO mood; ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'",
+        "ALTER TABLE orders ALTER COLUMN how DROP DEFAULT, ALTER COLUMN how TYPE text; "
+        "ALTER TABLE orders ADD COLUMN other mood DEFAULT 'sad'; ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'",
         "DO $$ BEGIN ALTER TABLE orders ADD COLUMN a int; ALTER TABLE people RENAME COLUMN age TO years; END $$",
         "ALTER TABLE orders RENAME TO away; ALTER TABLE people RENAME TO orders; ALTER TABLE away RENAME TO people",
     ],
@@ -122,6 +129,16 @@ def test_a_new_value_of_an_enum_needs_nothing_since_the_file_has_text(followed: 
     followed.deliver(followed.rows_of("orders", "id = 3"), commands=commands)
     assert followed.differences("orders") == []
     assert followed.columns("orders")["how"] == "VARCHAR"
+
+
+def test_a_renamed_label_is_so_in_a_table_that_was_just_imported(followed: Followed) -> None:
+    begin = ImportPart(1, followed.relation("orders"), "begin")
+    for part in (begin, replace(begin, phase="rows", number=1), replace(begin, phase="end", upto=LSN(1))):
+        batch = Batch(-1, ZERO, ZERO, str(followed.directory), part)
+        some = [followed.rows_of("orders")] if part.phase == "rows" else []
+        followed.sink.commit(batch, [followed.sink.write(batch, iter(some))])
+    followed.follow("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'")
+    assert followed.differences("orders") == []
 
 
 def test_a_table_that_moves_to_another_schema_moves_with_all_its_columns(keeping: Followed) -> None:

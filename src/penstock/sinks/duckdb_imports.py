@@ -22,7 +22,7 @@ from penstock.sinks.duckdb_file import CATALOG
 from penstock.sinks.duckdb_records import IMPORTS
 from penstock.sinks.duckdb_staging import StagedChanges
 from penstock.sinks.duckdb_tables import Source, Tables
-from penstock.sinks.duckdb_target import Target, dump_columns, load_columns
+from penstock.sinks.duckdb_target import Target, dump_columns, enums_of, load_columns
 
 _READY = f"{CATALOG}.penstock.imports"
 _UNDER_WAY = f"{CATALOG}.penstock.imports_under_way"
@@ -112,7 +112,8 @@ class Imports:
         assert part.upto is not None
         self._forget(part.job)
         if filling.shadow is not None:
-            tables.swap_in(filling.source, filling.shadow)
+            enums = enums_of(part.relation.columns)
+            tables.swap_in(filling.source, replace(filling.shadow, enums=enums))
         self._connection.execute(f"DELETE FROM {_READY} WHERE oid = ?", [filling.oid])
         self._connection.execute(
             f"INSERT INTO {_READY} VALUES (?, ?, ?, ?, ?, ?)", [*self._owner, filling.oid, part.job, str(part.upto)]

@@ -12,11 +12,13 @@ PROGRESS = f"""
 """
 
 # Which source table is which target table, and which column is which. ``kept``: columns that the source has no more.
+# ``enums``: the oids of columns' enum types, whose labels may be renamed.
 TABLES = f"""
     CREATE TABLE IF NOT EXISTS {CATALOG}.penstock.tables
         (source_schema VARCHAR, source_table VARCHAR, target_table VARCHAR, columns VARCHAR);
     ALTER TABLE {CATALOG}.penstock.tables ADD COLUMN IF NOT EXISTS oid BIGINT;
     ALTER TABLE {CATALOG}.penstock.tables ADD COLUMN IF NOT EXISTS kept VARCHAR[];
+    ALTER TABLE {CATALOG}.penstock.tables ADD COLUMN IF NOT EXISTS enums VARCHAR;
 """
 
 # Tables whose import is complete, and up to where that brought them. Imports under way, each with the table that it

@@ -1,7 +1,7 @@
 """Schema changes of the source, followed in a DuckDB file, inside the transaction of the batch that they came with.
 
-The file has tables and columns, and neither keys nor constraints, defaults or enums: what concerns those is nothing to it. A
-change that the file has already, because an import came further than the stream, is left alone.
+The file has tables and columns, and neither keys nor constraints nor defaults: what concerns those is nothing to it. Enums are
+text: a new label needs nothing, one that is renamed is so in every row. A change that the file has already is left alone.
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ def follow(
             _drop_table(tables, on_drop, change)
         elif isinstance(change, TableChange) and _follow(tables, change):
             logger.info("%s of the file follows: %s.", change.table, in_words(change))
+        elif isinstance(change, kinds.RenameEnumValue) and tables.rename_label(
+            change.type.oid, change.before, change.after
+        ):
+            logger.info("The file follows: %s.", in_words(change))
 
 
 def _follow(tables: Tables, change: SchemaChange) -> bool:

@@ -7,6 +7,7 @@ table's oid, which tells a table from another one that has its name now.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,6 +28,7 @@ from penstock.sinks.duckdb_target import (
     create,
     drop_column,
     dump_columns,
+    enums_of,
     fits,
     free_name,
     load_columns,
@@ -58,11 +60,13 @@ class Tables:
         self._unrepresentable: Unrepresentable = unrepresentable
         connection.execute(TABLES)
         rows = connection.execute(
-            f"SELECT source_schema, source_table, target_table, columns, oid, kept FROM {CATALOG}.penstock.tables"
+            f"SELECT source_schema, source_table, target_table, columns, oid, kept, enums FROM {CATALOG}.penstock.tables"
         ).fetchall()
         self._known = {
-            (schema, table): Target(target_schema(schema), name, load_columns(columns), oid, tuple(kept or ()))
-            for schema, table, name, columns, oid, kept in rows
+            (schema, table): Target(
+                target_schema(schema), name, load_columns(columns), oid, tuple(kept or ()), json.loads(enums or "{}")
+            )
+            for schema, table, name, columns, oid, kept, enums in rows
         }
 
     def target(self, relation: Relation) -> Target:
@@ -94,6 +98,7 @@ class Tables:
             return False
         source, known = found
         target = add_column(self._connection, known, column.name, duckdb_type(column, self._unrepresentable))
+        target = replace(target, enums={**known.enums, **enums_of([column])})
         if missing is not None:
             value = typed(pa.array([missing]), column, self._unrepresentable, where=".".join(source))
             self._connection.register("missing", pa.table({"value": value}))
@@ -120,8 +125,17 @@ class Tables:
         name = quoted(target.columns[after.name][0])
         if (value := same_kind(name, before, after)) is not None:
             self._connection.execute(f"UPDATE {target.sql} SET {name} = {value}")
-        self._remember(source, target)
+        enums = {column: enum for column, enum in known.enums.items() if column != after.name}
+        self._remember(source, replace(target, enums={**enums, **enums_of([after])}))
         return True
+
+    def rename_label(self, enum: int, before: str, after: str) -> bool:
+        """In the source, all rows have the new one at once."""
+        found = [(t.sql, quoted(t.columns[column][0])) for t in self._known.values()
+                 for column, oid in t.enums.items() if oid == enum and column in t.columns]  # fmt: skip
+        for table, name in found:
+            self._connection.execute(f"UPDATE {table} SET {name} = ? WHERE {name} = ?", [after, before])
+        return bool(found)
 
     def rename_column(self, oid: int, before: str, after: str) -> bool:
         """Of the source's table of this oid. False: the file has no such column."""
@@ -135,7 +149,8 @@ class Tables:
         new = free_name(after, {name.lower() for name, _ in columns.values()})
         if new != old:
             self._connection.execute(f"ALTER TABLE {known.sql} RENAME COLUMN {quoted(old)} TO {quoted(new)}")
-        self._remember(source, replace(known, columns={**columns, after: (new, kind)}))
+        enums = {after if column == before else column: enum for column, enum in known.enums.items()}
+        self._remember(source, replace(known, columns={**columns, after: (new, kind)}, enums=enums))
         return True
 
     def rename(self, oid: int, now: Source) -> bool:
@@ -211,8 +226,8 @@ class Tables:
         source, wanted = (relation.schema, relation.table), target_types(relation, self._unrepresentable)
         if not fits(known, wanted):
             return self._remember(source, alter(self._connection, relation, known, wanted, self._keep))
-        if known.oid is None:
-            return self._remember(source, replace(known, oid=relation.oid))
+        if known.oid is None or known.enums != enums_of(relation.columns):
+            return self._remember(source, replace(known, oid=relation.oid, enums=enums_of(relation.columns)))
         return known
 
     def _create(self, relation: Relation) -> Target:
@@ -283,9 +298,9 @@ class Tables:
     def _remember(self, source: Source, target: Target) -> Target:
         self._forget(source)
         self._connection.execute(
-            f"INSERT INTO {CATALOG}.penstock.tables (source_schema, source_table, target_table, columns, oid, kept) "
-            "VALUES (?, ?, ?, ?, ?, ?)",
-            [*source, target.table, dump_columns(target), target.oid, list(target.kept)],
+            f"INSERT INTO {CATALOG}.penstock.tables (source_schema, source_table, target_table, columns, oid, kept, enums) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [*source, target.table, dump_columns(target), target.oid, list(target.kept), json.dumps(target.enums)],
         )
         self._known[source] = target
         return target

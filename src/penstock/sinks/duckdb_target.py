@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 import duckdb
 
-from penstock.changes import Relation
+from penstock.changes import Column, Relation
 from penstock.pgoutput.types import Unrepresentable
 from penstock.sinks.duckdb_casts import can_be_altered, cast
 from penstock.sinks.duckdb_file import CATALOG, quoted
@@ -25,7 +26,7 @@ logger = logging.getLogger(__name__)
 class Target:
     """A target table. ``columns``: source name -> (target name, DuckDB type). ``oid``: None if older than that record.
 
-    ``kept``: names, in the target, of columns that the source has no more.
+    ``kept``: names, in the target, of columns that the source has no more. ``enums``: source name -> oid of the enum type.
     """
 
     schema: str
@@ -33,6 +34,7 @@ class Target:
     columns: dict[str, tuple[str, str]]
     oid: int | None
     kept: tuple[str, ...] = ()
+    enums: dict[str, int] = field(default_factory=dict)
 
     @property
     def sql(self) -> str:
@@ -49,12 +51,17 @@ def target_types(relation: Relation, unrepresentable: Unrepresentable) -> dict[s
     return {column.name: duckdb_type(column, unrepresentable) for column in relation.columns}
 
 
+def enums_of(columns: Sequence[Column]) -> dict[str, int]:
+    return {column.name: column.type_oid for column in columns if column.base == "enum"}
+
+
 def fits(known: Target, wanted: dict[str, str]) -> bool:
     return {name: kind for name, (_, kind) in known.columns.items()} == wanted
 
 
 def new_target(relation: Relation, table: str, wanted: dict[str, str]) -> Target:
-    return Target(target_schema(relation.schema), table, _name_columns(wanted), relation.oid)
+    columns = _name_columns(wanted)
+    return Target(target_schema(relation.schema), table, columns, relation.oid, enums=enums_of(relation.columns))
 
 
 def create(connection: duckdb.DuckDBPyConnection, target: Target) -> None:
@@ -80,7 +87,7 @@ def alter(
 
     Those that went go last: a table cannot be without columns.
     """
-    target = replace(known, oid=relation.oid)
+    target = replace(known, oid=relation.oid, enums=enums_of(relation.columns))
     for source in known.columns:
         if source not in wanted:
             target = keep_column(target, source)
