@@ -166,6 +166,19 @@ def test_a_table_that_was_created_again_is_replaced_by_the_import_of_the_new_one
     assert items(lake) == []
 
 
+def test_a_table_made_anew_keeps_its_name_while_the_stream_still_tells_of_the_former_one(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.deliver(inserts(table("items", A), (1, "old"), lsn=0x100))
+    Copy(lake, table("items", B)).begin((2, "new")).end(0x2800)
+    lake.deliver(inserts(table("items", A), (3, "late"), lsn=0x1100))
+    aside = f"public.items__before_{A}"
+    assert (items(lake), items(lake, aside)) == ([(2, "new")], [(1, "old"), (3, "late")])
+    lake.deliver(inserts(table("items_old", A), (4, "later"), lsn=0x2100))
+    lake.deliver(inserts(table("items", B), (5, "more"), lsn=0x3100))
+    assert tables(lake) == ["public.items", "public.items_old"]
+    assert (items(lake), len(items(lake, "public.items_old"))) == ([(2, "new"), (5, "more")], 3)
+
+
 def test_a_table_that_was_renamed_before_its_import_leaves_nothing_under_the_old_name(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.deliver(inserts(table("items"), (1, "old"), lsn=0x100))

@@ -129,7 +129,7 @@ class DuckDBSink(Sink[DuckDBSettings]):
             if position is not None and batch.end <= position:
                 return
             on_drop = self.settings.on_drop
-            tables = Tables(connection, self.settings.unrepresentable, keep=on_drop == "keep")
+            tables = Tables(connection, self.settings.unrepresentable, on_drop == "keep", batch.start)
             commands = batch.schema_log if self.settings.schema_changes == "apply" else ()
             follow(tables, on_drop, commands, staged, lambda some: apply(connection, tables, some))
             connection.execute(f"DELETE FROM {CATALOG}.penstock.progress WHERE sink = ?", [self.settings.name])

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from penstock.changes import Column, Relation
 from penstock.errors import SinkRefused
+from penstock.lsn import LSN, ZERO
 from penstock.pgoutput.types import Unrepresentable, typed
 from penstock.sinks.duckdb_casts import same_kind
 from penstock.sinks.duckdb_file import CATALOG, quoted
@@ -50,13 +51,17 @@ Source = tuple[str, str]  # schema and table, as the source calls them
 class Tables:
     """Looks up, creates and alters target tables, inside the caller's transaction.
 
-    ``keep``: columns that the source drops stay.
+    ``keep``: columns that the source drops stay. ``stream_at``: where the batch begins that is being applied.
     """
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, unrepresentable: Unrepresentable, keep: bool = True
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        unrepresentable: Unrepresentable,
+        keep: bool = True,
+        stream_at: LSN = ZERO,
     ) -> None:
-        self._connection, self._keep = connection, keep
+        self._connection, self._keep, self._stream_at = connection, keep, stream_at
         self._unrepresentable: Unrepresentable = unrepresentable
         connection.execute(TABLES)
         rows = connection.execute(
@@ -73,9 +78,12 @@ class Tables:
         """The table that fits this definition, with the rows that the source's table of this oid has brought so far."""
         source = relation.schema, relation.table
         self.rename(relation.oid, source)
+        found = self._of(relation.oid)
+        if found is not None:
+            return self._fitted(relation, *found)
         known = self._known.get(source)
-        if known is not None and known.oid in (None, relation.oid):
-            return self._fitted(relation, known)
+        if known is not None and known.oid is None:
+            return self._fitted(relation, source, known)
         self._make_room(source)
         return self._create(relation)
 
@@ -156,7 +164,7 @@ class Tables:
     def rename(self, oid: int, now: Source) -> bool:
         """The source's table of this oid has another name, or another schema. False: the file has no such table."""
         found = self._of(oid)
-        if found is None or found[0] == now:
+        if found is None or found[0] == now or self._is_of_a_later_one(now):
             return False
         source, known = found
         self._make_room(now)
@@ -222,8 +230,8 @@ class Tables:
         wanted = target_types(relation, self._unrepresentable)
         return shadow if fits(shadow, wanted) else alter(self._connection, relation, shadow, wanted, keep=False)
 
-    def _fitted(self, relation: Relation, known: Target) -> Target:
-        source, wanted = (relation.schema, relation.table), target_types(relation, self._unrepresentable)
+    def _fitted(self, relation: Relation, source: Source, known: Target) -> Target:
+        wanted = target_types(relation, self._unrepresentable)
         if not fits(known, wanted):
             return self._remember(source, alter(self._connection, relation, known, wanted, self._keep))
         if known.oid is None or known.enums != enums_of(relation.columns):
@@ -262,6 +270,16 @@ class Tables:
         self._forget(source)
         del self._known[source]
         self._remember((source[0], aside.table), aside)
+
+    def _is_of_a_later_one(self, name: Source) -> bool:
+        """Whether the name belongs to a table that got it after what is being applied: its import came further than the
+        stream, which still tells of the one that had the name before, and that is aside."""
+        if name not in self._known:
+            return False
+        self._connection.execute(IMPORTS)
+        query = f"SELECT lsn FROM {CATALOG}.penstock.imports WHERE oid = ?"
+        imported = self._connection.execute(query, [self._known[name].oid]).fetchall()
+        return any(LSN.parse(lsn) > self._stream_at for (lsn,) in imported)
 
     def _name_for(self, source: Source, before: Source | None = None) -> str:
         """Neither that of another source table's target nor that of a table which an import is filling."""
