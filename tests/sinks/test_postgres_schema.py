@@ -12,6 +12,7 @@ import pytest
 from psycopg import sql
 from pydantic import SecretStr
 
+from penstock.errors import SinkRefused
 from penstock.lsn import LSN, ZERO
 from penstock.postgres.connection import connect
 from penstock.sinks.contract import Batch, ImportPart
@@ -145,6 +146,27 @@ def test_a_column_that_came_with_an_import_is_not_added_again(followed: Followed
         followed.sink.commit(batch, receipts)
     followed.deliver(commands=tuple(command.later_than(lambda _oid: followed.end) for command in commands))
     assert followed.differences("orders") == []
+
+
+def test_values_that_the_source_computed_and_no_cast_gives_are_absent_until_the_import(followed: Followed) -> None:
+    followed.sink.source_is_copied = True
+    followed.follow("ALTER TABLE orders ALTER COLUMN note SET NOT NULL")
+    followed.follow("ALTER TABLE orders ALTER COLUMN note TYPE integer USING id * 2")
+    assert followed.query("SELECT id, note FROM orders ORDER BY id") == [(1, None), (2, None)]
+
+
+def test_a_key_that_the_source_computed_and_no_cast_gives_leaves_no_rows_until_the_import(followed: Followed) -> None:
+    followed.sink.source_is_copied = True
+    followed.follow("ALTER TABLE orders DROP CONSTRAINT orders_pkey; ALTER TABLE orders ADD PRIMARY KEY (note)")
+    followed.follow("ALTER TABLE orders ALTER COLUMN note TYPE integer USING id * 2")
+    assert followed.query("SELECT pg_typeof(note)::text FROM orders") == []
+    assert followed.query("SELECT atttypid::regtype::text FROM pg_attribute WHERE attrelid = 'orders'::regclass "
+                          "AND attname = 'note'") == [("integer",)]  # fmt: skip
+
+
+def test_without_imports_a_value_that_no_cast_gives_stops_the_sink(followed: Followed) -> None:
+    with pytest.raises(SinkRefused, match=r"orders of the target cannot follow .*note"):
+        followed.follow("ALTER TABLE orders ALTER COLUMN note TYPE integer USING id * 2")
 
 
 def test_a_dropped_column_stays_without_its_not_null_and_gives_way_to_a_new_one_of_its_name(keeping: Followed) -> None:

@@ -106,7 +106,7 @@ class Sink(Generic[S]):
     subscription: str = ""  # the replication slot, likewise known before ``prepare``
     pipeline: str = ""  # its name, likewise; positions of another mean nothing either
     source_tables: Sequence[tuple[str, str]] = ()  # for ``check``: their names, where the source can be asked
-    source_is_copied: bool = False  # for ``check``: there will be imports
+    source_is_copied: bool = False  # there are, or will be, imports; known before ``check`` and ``prepare``
     source: str = ""  # the source's URL, for a sink that asks it more than the stream says; "" where there is none
 
     def __init__(self, settings: S) -> None:

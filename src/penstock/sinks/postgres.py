@@ -283,7 +283,7 @@ class PostgresSink(Sink[PostgresSettings]):
 
     @property
     def _follower(self) -> SchemaFollower:
-        return SchemaFollower(self.settings.name, self._tables, self.settings.on_drop)
+        return SchemaFollower(self.settings.name, self._tables, self.settings.on_drop, self.source_is_copied)
 
     def _apply_by_rows(
         self, connection: Connection, staged: Sequence[StagedChanges], before: SinkRefused | None

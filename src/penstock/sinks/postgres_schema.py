@@ -36,15 +36,20 @@ from penstock.sinks.schema_following import in_their_place
 
 logger = logging.getLogger(__name__)
 
+_IN_KEY = """
+SELECT 1 FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
+WHERE i.indisprimary AND i.indrelid = %s AND a.attname = %s
+"""
 _Apply = Callable[[Sequence[StagedChanges]], None]
 _Follow = Callable[["SchemaFollower", Connection, Target, Any], None]
 
 
 class SchemaFollower:
-    """For one sink. ``on_drop``: whether what the source drops is kept in the target."""
+    """For one sink. ``on_drop``: whether what the source drops is kept in the target. ``imports``: tables whose values the
+    source computed anew are imported again."""
 
-    def __init__(self, sink: str, tables: Tables, on_drop: Literal["keep", "drop"]) -> None:
-        self._sink, self._tables, self._on_drop = sink, tables, on_drop
+    def __init__(self, sink: str, tables: Tables, on_drop: Literal["keep", "drop"], imports: bool) -> None:
+        self._sink, self._tables, self._on_drop, self._imports = sink, tables, on_drop, imports
 
     def before_batch(self, connection: Connection, commands: Sequence[LoggedCommand]) -> None:
         """Step 1. The connection is in no transaction."""
@@ -170,12 +175,34 @@ class SchemaFollower:
         collate = sql.SQL("COLLATE " + change.after.collation) if change.after.collation else sql.SQL("")
         self._make_type(connection, change, change.after)
         alter = sql.SQL("ALTER COLUMN {} TYPE {} {}").format(name, type_, collate)
+        drop = sql.SQL("ALTER COLUMN {} DROP DEFAULT, ").format(name)
+        by_text = drop + alter + sql.SQL(" USING {}::text::{}").format(name, type_)
         try:
-            with connection.transaction():
-                _alter(connection, target, alter)
-        except (psycopg.errors.DatatypeMismatch, psycopg.errors.CannotCoerce):
-            drop = sql.SQL("ALTER COLUMN {} DROP DEFAULT, ").format(name)
-            _alter(connection, target, drop + alter + sql.SQL(" USING {}::text::{}").format(name, type_))
+            try:
+                with connection.transaction():
+                    _alter(connection, target, alter)
+            except (psycopg.errors.DatatypeMismatch, psycopg.errors.CannotCoerce):
+                with connection.transaction():
+                    _alter(connection, target, by_text)
+        except psycopg.DataError:
+            if not self._imports:
+                raise
+            self._let_values_go(connection, target, there.name)
+            _alter(connection, target, by_text)
+
+    def _let_values_go(self, connection: Connection, target: Target, column: str) -> None:
+        """The source computed new ones (USING), which an import brings. Until then there are none; of a key, no rows."""
+        of_key = connection.execute(_IN_KEY, [target.oid, column]).fetchone() is not None
+        logger.warning(
+            "%s of %s.%s in the target cannot become what the source made of it; until the table is imported again, %s.",
+            column, target.schema, target.table, "it has no rows" if of_key else "that is NULL",
+        )  # fmt: skip
+        if of_key:
+            connection.execute(sql.SQL("DELETE FROM {}").format(target.name))
+        else:
+            name = sql.Identifier(column)
+            _alter(connection, target, sql.SQL("ALTER COLUMN {} DROP NOT NULL").format(name))
+            connection.execute(sql.SQL("UPDATE {} SET {} = NULL").format(target.name, name))
 
     def _make_type(self, connection: Connection, change: TableChange, column: ColumnDefinition) -> None:
         if connection.execute("SELECT to_regtype(%s)", [column.type]).fetchone() == (None,):

@@ -27,7 +27,6 @@ from penstock.sinks.postgres_unfollowed import fitting
 
 logger = logging.getLogger(__name__)
 
-
 _INDEXES = "SELECT c.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = %s"
 
 

@@ -87,6 +87,7 @@ class SinkDelivery:
         source = self._state.source()
         self._sink.origin = source.system_identifier if source else ""
         self._sink.subscription = source.subscription if source else ""
+        self._sink.source_is_copied = self._copies
         try:
             return self._sink.prepare()
         except PenstockError:
