@@ -28,6 +28,7 @@ from penstock.schema_changes.logged import LoggedCommand
 from penstock.schema_changes.words import in_words
 from penstock.sinks.postgres_carried_ddl import carry
 from penstock.sinks.postgres_columns import set_aside
+from penstock.sinks.postgres_retyping import retype
 from penstock.sinks.postgres_staging import StagedChanges
 from penstock.sinks.postgres_tables import Tables
 from penstock.sinks.postgres_target import Target, find
@@ -36,10 +37,6 @@ from penstock.sinks.schema_following import in_their_place
 
 logger = logging.getLogger(__name__)
 
-_IN_KEY = """
-SELECT 1 FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
-WHERE i.indisprimary AND i.indrelid = %s AND a.attname = %s
-"""
 _Apply = Callable[[Sequence[StagedChanges]], None]
 _Follow = Callable[["SchemaFollower", Connection, Target, Any], None]
 
@@ -168,41 +165,8 @@ class SchemaFollower:
             set_aside(connection, target, name, id)
 
     def retype_column(self, connection: Connection, target: Target, change: kinds.RetypeColumn) -> None:
-        there = target.column(change.before.name)
-        if change.same_type or there is None or there.generated or there.type == change.after.type:
-            return
-        name, type_ = sql.Identifier(there.name), sql.SQL(change.after.type)
-        collate = sql.SQL("COLLATE " + change.after.collation) if change.after.collation else sql.SQL("")
         self._make_type(connection, change, change.after)
-        alter = sql.SQL("ALTER COLUMN {} TYPE {} {}").format(name, type_, collate)
-        drop = sql.SQL("ALTER COLUMN {} DROP DEFAULT, ").format(name)
-        by_text = drop + alter + sql.SQL(" USING {}::text::{}").format(name, type_)
-        try:
-            try:
-                with connection.transaction():
-                    _alter(connection, target, alter)
-            except (psycopg.errors.DatatypeMismatch, psycopg.errors.CannotCoerce):
-                with connection.transaction():
-                    _alter(connection, target, by_text)
-        except psycopg.DataError:
-            if not self._imports:
-                raise
-            self._let_values_go(connection, target, there.name)
-            _alter(connection, target, by_text)
-
-    def _let_values_go(self, connection: Connection, target: Target, column: str) -> None:
-        """The source computed new ones (USING), which an import brings. Until then there are none; of a key, no rows."""
-        of_key = connection.execute(_IN_KEY, [target.oid, column]).fetchone() is not None
-        logger.warning(
-            "%s of %s.%s in the target cannot become what the source made of it; until the table is imported again, %s.",
-            column, target.schema, target.table, "it has no rows" if of_key else "that is NULL",
-        )  # fmt: skip
-        if of_key:
-            connection.execute(sql.SQL("DELETE FROM {}").format(target.name))
-        else:
-            name = sql.Identifier(column)
-            _alter(connection, target, sql.SQL("ALTER COLUMN {} DROP NOT NULL").format(name))
-            connection.execute(sql.SQL("UPDATE {} SET {} = NULL").format(target.name, name))
+        retype(connection, target, change, self._imports)
 
     def _make_type(self, connection: Connection, change: TableChange, column: ColumnDefinition) -> None:
         if connection.execute("SELECT to_regtype(%s)", [column.type]).fetchone() == (None,):
