@@ -181,12 +181,13 @@ def _reconcile(
     leaving = [entry for entry in held if home.get(entry.oid) != entry.publication]
     settled = {entry.oid for entry in held if home.get(entry.oid) == entry.publication}
     entering = [table for oid, table in wanted.items() if oid not in settled]
-    before_adding([table for table in entering if table.oid not in {entry.oid for entry in held}])
+    # Updates and deletes of a table that had no replica identity until just now were not published.
+    known = {entry.oid for entry in held}
+    before_adding([table for table in entering if table.oid not in known or home[table.oid] == main])
     for publication in (main, inserts):
         _alter(connection, publication, "drop", [(e.schema, e.table) for e in leaving if e.publication == publication])
         _alter(connection, publication, "add", [(t.schema, t.table) for t in entering if home[t.oid] == publication])
     _publish_schema_log(connection, main)
-    known = {entry.oid for entry in held}
     return Reconciliation(
         added=tuple(table.qualified_name for table in entering if table.oid not in known),
         removed=tuple(entry.qualified_name for entry in leaving if entry.oid not in wanted),

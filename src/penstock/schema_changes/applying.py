@@ -96,7 +96,7 @@ def _drop(part: PartKind, field: str) -> Callable[[Definition, Any], Definition]
 
 
 def _put(definition: Definition, change: kinds.AlterPart | kinds.RewordPart) -> Definition:
-    parts = [change.after if one.id == change.after.id else one for one in parts_of(definition, change.part)]
+    parts = [change.after if one.id == change.before.id else one for one in parts_of(definition, change.part)]
     return _with_parts(definition, change.part, parts)
 
 

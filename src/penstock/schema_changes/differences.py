@@ -77,6 +77,8 @@ class _Comparison:
         self._found: list[tuple[Step, SchemaChange]] = []
 
     def steps(self) -> list[tuple[Step, SchemaChange]]:
+        for part in _KINDS:
+            self._built_anew(part)
         self._drop_parts("foreign_key", Step.DROP_FOREIGN_KEYS)
         self._detach()
         for part in ("index", "unique", "check"):
@@ -98,6 +100,18 @@ class _Comparison:
     def _say(self, step: Step, change: TableChange) -> None:
         self._found.append((step, change))
         self._now = altered(self._now, change)
+
+    def _built_anew(self, part: PartKind) -> None:
+        """Postgres builds keys, constraints and indexes of a column anew when its type changes: the same, by another id."""
+        if {column.id for column in self._now.columns} - {column.id for column in self._after.columns}:
+            return  # another column may have the name of one that went
+        ids = {one.id for one in parts_of(self._now, part)}
+        wanted = {one.name: one for one in parts_of(self._after, part) if one.id not in ids}
+        kept = {one.id for one in parts_of(self._after, part)}
+        for one in parts_of(self._now, part):
+            new = wanted.get(one.name)
+            if one.id not in kept and new is not None and replace(one, id=new.id) == new:
+                self._say(Step.DROP_FOREIGN_KEYS, kinds.RewordPart(self._now.name, part, one, new))
 
     def _drop_parts(self, part: PartKind, step: Step) -> None:
         kept = {one.id for one in parts_of(self._after, part)}
@@ -128,7 +142,7 @@ class _Comparison:
 
     def _drop_columns(self) -> None:
         kept = {column.id for column in self._after.columns}
-        for column in self._now.columns:
+        for column in sorted(self._now.columns, key=lambda column: column.generated is None):  # these use others
             if column.id not in kept:
                 self._say(Step.DROP_COLUMNS, kinds.DropColumn(self._now.name, column))
 

@@ -22,7 +22,14 @@ from psycopg import sql
 
 from penstock.postgres.connection import Connection
 from penstock.schema_changes import kinds
-from penstock.schema_changes.definitions import ColumnDefinition, Constraint, Definition, EnumDefinition, ForeignKey
+from penstock.schema_changes.definitions import (
+    ColumnDefinition,
+    Constraint,
+    Definition,
+    EnumDefinition,
+    ForeignKey,
+    IndexDefinition,
+)
 from penstock.schema_changes.kinds import SchemaChange, TableChange
 from penstock.schema_changes.logged import LoggedCommand
 from penstock.schema_changes.words import in_words
@@ -305,14 +312,19 @@ def _as_it_is(change: TableChange, definition: Definition) -> TableChange | None
         case kinds.ReplacePrimaryKey():
             return kinds.ReplacePrimaryKey(table, None, definition.primary_key) if definition.primary_key else None
         case kinds.AddUnique(constraint=part):
-            return next((kinds.AddUnique(table, one) for one in definition.uniques if one.id == part.id), None)
+            return next((kinds.AddUnique(table, one) for one in definition.uniques if _is(one, part)), None)
         case kinds.AddCheck(constraint=part):
-            return next((kinds.AddCheck(table, one) for one in definition.checks if one.id == part.id), None)
+            return next((kinds.AddCheck(table, one) for one in definition.checks if _is(one, part)), None)
         case kinds.AddForeignKey(foreign_key=key):
-            return next((kinds.AddForeignKey(table, one) for one in definition.foreign_keys if one.id == key.id), None)
+            return next((kinds.AddForeignKey(table, one) for one in definition.foreign_keys if _is(one, key)), None)
         case kinds.CreateIndex(index=index):
-            return next((kinds.CreateIndex(table, one) for one in definition.indexes if one.id == index.id), None)
+            return next((kinds.CreateIndex(table, one) for one in definition.indexes if _is(one, index)), None)
     return None
+
+
+def _is(one: Constraint | ForeignKey | IndexDefinition, other: Constraint | ForeignKey | IndexDefinition) -> bool:
+    """By its name, too: Postgres builds it anew when a column's type changes."""
+    return one.id == other.id or one.name == other.name
 
 
 def column_words(column: ColumnDefinition) -> sql.Composed:

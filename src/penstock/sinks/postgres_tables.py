@@ -22,7 +22,7 @@ from penstock.sinks.postgres_foreign_keys import merge
 from penstock.sinks.postgres_rights import Rights
 from penstock.sinks.postgres_session import replicates
 from penstock.sinks.postgres_shapes import Shapes
-from penstock.sinks.postgres_target import Target, find, is_referenced
+from penstock.sinks.postgres_target import Target, find, is_depended_on, is_referenced
 from penstock.sinks.postgres_unfollowed import fitting
 
 logger = logging.getLogger(__name__)
@@ -161,12 +161,13 @@ class Tables:
         """
         schema, table = source
         self._known.pop(relation.oid, None)
+        self._bring_under(connection, relation.oid, source)
         before = find(connection, schema, table)
-        if before is not None and not _is_depended_on(connection, before):
+        if before is not None and not is_depended_on(connection, before):
             self._take_over(connection, relation.oid, source)
             before = find(connection, schema, table)
         made = self._is_made(connection, source)
-        if before is not None and (not made or self._mode == "existing" or _is_depended_on(connection, before)):
+        if before is not None and (not made or self._mode == "existing" or is_depended_on(connection, before)):
             self.refuse_rows_of_others(connection, source)
             self._replace_rows(connection, before, shadow, relation.key)
             self._remember(connection, relation.oid, source, made)
@@ -184,6 +185,15 @@ class Tables:
             )
             self._remember(connection, relation.oid, source, True)
             self._shapes.settle(connection, relation, place, self.known(connection))
+
+    def _bring_under(self, connection: Connection, oid: int, name: tuple[str, str]) -> None:
+        """The import may know of a new name before the stream does: the table that it replaces has the old one."""
+        place = self.place_of(connection, oid)
+        if place is not None and place != name and self._mode == "create":
+            self._take_over(connection, oid, name)
+            if find(connection, *name) is None:
+                self._rename(connection, place, name)
+                self._remember(connection, oid, name, self._is_made(connection, place))
 
     def refuse_rows_of_others(self, connection: Connection, source: tuple[str, str]) -> None:
         """An import would take the place of rows that did not come from the source. An empty table may be there."""
@@ -382,19 +392,3 @@ def _found(connection: Connection, schema: str, table: str) -> Target:
     target = find(connection, schema, table)
     assert target is not None
     return target
-
-
-def _is_depended_on(connection: Connection, target: Target) -> bool:
-    """By views, triggers, rights, other tables' foreign keys: these do not follow to another table of its name."""
-    row = connection.execute(
-        """
-        SELECT EXISTS (
-            SELECT FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid AND d.classid = 'pg_rewrite'::regclass
-            WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = %(oid)s
-        ) OR EXISTS (SELECT FROM pg_trigger WHERE tgrelid = %(oid)s AND NOT tgisinternal)
-        OR EXISTS (SELECT FROM pg_inherits WHERE inhparent = %(oid)s OR inhrelid = %(oid)s)
-        OR EXISTS (SELECT FROM pg_class WHERE oid = %(oid)s AND (relacl IS NOT NULL OR relrowsecurity))
-        """,
-        {"oid": target.oid},
-    ).fetchone()
-    return is_referenced(connection, target) or bool(row and row[0])

@@ -147,3 +147,19 @@ def is_referenced(connection: Connection, target: Target) -> bool:
     """By another table's foreign key, just now."""
     row = connection.execute(_REFERENCED, [target.oid]).fetchone()
     return bool(row and row[0])
+
+
+def is_depended_on(connection: Connection, target: Target) -> bool:
+    """By views, triggers, rights, other tables' foreign keys: these do not follow to another table of its name."""
+    row = connection.execute(
+        """
+        SELECT EXISTS (
+            SELECT FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid AND d.classid = 'pg_rewrite'::regclass
+            WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = %(oid)s
+        ) OR EXISTS (SELECT FROM pg_trigger WHERE tgrelid = %(oid)s AND NOT tgisinternal)
+        OR EXISTS (SELECT FROM pg_inherits WHERE inhparent = %(oid)s OR inhrelid = %(oid)s)
+        OR EXISTS (SELECT FROM pg_class WHERE oid = %(oid)s AND (relacl IS NOT NULL OR relrowsecurity))
+        """,
+        {"oid": target.oid},
+    ).fetchone()
+    return is_referenced(connection, target) or bool(row and row[0])
