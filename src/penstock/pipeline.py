@@ -27,7 +27,7 @@ from penstock.config.tables import Selection, table_names
 from penstock.error_policy import Verdict, policy_for
 from penstock.errors import ConfigError, PenstockError, SinkUnavailable, SourceRefused
 from penstock.imports.copying import CopierTask
-from penstock.imports.manager import chosen_tables
+from penstock.imports.manager import Manager, chosen_tables
 from penstock.lsn import LSN
 from penstock.postgres import catalog, migrations, subscription
 from penstock.postgres.connection import Connection, connect
@@ -89,7 +89,8 @@ class Pipeline:
             if triggers and source.mode != "copy":
                 log_schema_changes(connection, self.config.name)  # before the slot, which tells of rows from then on
             wanted = chosen_tables(connection, self.config)
-            made = subscription.create(connection, self.config.name, wanted, source.publications)
+            hold = Manager(connection, self.config, (), self.state).hold_entering
+            made = subscription.create(connection, self.config.name, wanted, source.publications, before_adding=hold)
             if recorded is None:  # from now on, this state is of this server
                 self.state.save(SourceState(self.config.name, identifier, made.slot, secrets.token_hex(4)))
         return made

@@ -213,6 +213,51 @@ SCENARIOS = {
             ("alter table t add x int default 3", "insert into t values (12, 'z')"),
         ),
     ),
+    "label_renamed_beside_a_new_table": Scenario(
+        "create type feeling as enum ('blue', 'red'); create table t (id int primary key, m feeling);"
+        "insert into t values (1, 'blue'), (2, 'red')",
+        (
+            ("create table t2 (id int primary key, m feeling)", "insert into t2 values (1, 'blue')"),
+            ("alter type feeling rename value 'blue' to 'navy'",),
+            ("insert into t values (3, 'navy')",),
+        ),
+    ),
+    "type_renamed_beside_a_new_table": Scenario(
+        "create type mood as enum ('sad', 'ok'); create table t (id int primary key, m mood);"
+        "insert into t values (1, 'ok'), (2, 'sad')",
+        (
+            ("alter type mood rename to feeling",),
+            ("create table t2 (id int primary key, m feeling)", "insert into t2 values (1, 'ok')"),
+            ("insert into t values (3, 'sad')",),
+        ),
+    ),
+    "rewritten_and_renamed": Scenario(
+        T,
+        (
+            ("alter table t add r float8 default random()",),
+            ("alter table t rename to t3", "insert into t3 (id) values (6)"),
+        ),
+    ),
+    "referenced_key": Scenario(
+        f"{T}; create table kid (id int primary key, pid int references t (id)); insert into kid values (1, 1), (2, 2)",
+        (("alter table t alter id type bigint",), ("insert into t values (6, 'six')", "insert into kid values (3, 6)")),
+    ),
+    "generated": Scenario(
+        "create table t (id int primary key, x int, y int generated always as (x + 1) stored, z int);"
+        "insert into t (id, x, z) values (1, 1, 1), (2, 2, 2)",
+        (("alter table t drop column x cascade",), ("insert into t (id, z) values (3, 3)",)),
+    ),
+    "no_identity_any_more": Scenario(
+        "create table t (id int generated always as identity primary key, v text); insert into t (v) values ('a'), ('b')",
+        (("alter table t alter id drop identity",), ("insert into t values (9, 'nine')",)),
+    ),
+    "gets_a_key": Scenario(
+        "create table t (id int, v text); insert into t select n, 'row' from generate_series(1, 5) n",
+        (
+            ("alter table t add primary key (id)",),
+            ("update t set v = 'seen' where id = 3", "delete from t where id = 4"),
+        ),
+    ),
     "without_a_key": Scenario(
         "create table t (a int, b text); alter table t replica identity full;"
         "insert into t values (1, 'x'), (1, 'x'), (2, 'y')",

@@ -32,7 +32,8 @@ ALTERING = (
     "alter table busy.t add c text not null default 'new', drop a2",
 )
 _COLUMNS = """
-select a.attname::text, format_type(a.atttypid, a.atttypmod), a.attnotnull, pg_get_expr(d.adbin, d.adrelid),
+select a.attname::text, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity::text,
+    pg_get_expr(d.adbin, d.adrelid),
     exists (select from pg_index i where i.indrelid = a.attrelid and i.indisprimary and a.attnum = any(i.indkey))
 from pg_attribute a left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
 where a.attrelid = %s::regclass and a.attnum > 0 and not a.attisdropped order by 1

@@ -73,13 +73,13 @@ class Manager:
     def _edit_publication(self) -> Reconciliation:
         """In mode stream sinks wait for nothing; but what they miss there, they must not take for theirs later."""
         wanted = chosen_tables(self._connection, self._config)
-        return publication.reconcile(self._connection, self._config.name, wanted, self._hold)
+        return publication.reconcile(self._connection, self._config.name, wanted, self.hold_entering)
 
-    def _hold(self, entering: Sequence[Table]) -> None:
+    def hold_entering(self, entering: Sequence[Table]) -> None:
         oids = {table.oid for table in entering}
         if migrations.installed(self._connection):
-            for sink in self._sinks:
-                self.hold(sink.settings.name, oids)
+            for sink in self._config.sinks:
+                self.hold(sink.name, oids)
 
     def hold(self, sink: str, oids: set[int]) -> None:
         """The sink takes no change of these tables before an import newer than all that there are, under way or complete."""

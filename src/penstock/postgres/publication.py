@@ -49,7 +49,7 @@ class PublishedTable:
         return f"{self.schema}.{self.table}"
 
 
-def _nothing(entering: Sequence[Table]) -> None:
+def nothing(entering: Sequence[Table]) -> None:
     return None
 
 
@@ -118,7 +118,7 @@ def drop_publications(connection: Connection, name: str) -> list[str]:
 
 
 def reconcile(
-    connection: Connection, name: str, selection: Selection, before_adding: Callable[[Sequence[Table]], None] = _nothing
+    connection: Connection, name: str, selection: Selection, before_adding: Callable[[Sequence[Table]], None] = nothing
 ) -> Reconciliation:
     """Makes the publications hold just the tables that match, each in the one that its replica identity calls for.
 

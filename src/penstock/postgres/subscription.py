@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.config.tables import Selection
@@ -25,6 +25,7 @@ from penstock.postgres.connection import Connection, translated_errors
 from penstock.postgres.locks import subscription_lock
 from penstock.postgres.publication import Reconciliation
 from penstock.postgres.slot import Report, SlotState, create_slot, drop_slot, require_logical_wal, slot_state
+from penstock.postgres.tables import Table
 
 __all__ = ["Reconciliation", "SlotState", "Subscription", "create", "destroy", "find", "reconcile_tables", "slot_state"]
 
@@ -47,8 +48,10 @@ class Subscription:
 def create(
     connection: Connection, name: str, selection: Selection, publications: Sequence[str] = (),
     *, report: Report = logger.info, patience: float = PATIENCE,
+    before_adding: Callable[[Sequence[Table]], None] = publications_of.nothing,
 ) -> Subscription:  # fmt: skip
-    """Makes what is missing; a second call changes nothing. ``report`` hears of long waits."""
+    """Makes what is missing; a second call changes nothing. ``report`` hears of long waits, ``before_adding`` of tables that
+    are about to enter the publication."""
     require_logical_wal(connection)
     identity = server_identity(connection)
     if identity.in_recovery and identity.version_num < _STANDBY_SLOTS_SINCE:
@@ -60,7 +63,7 @@ def create(
         elif identity.in_recovery:
             subscription = _from_primary(connection, name)
         else:
-            subscription = _managed(connection, name, selection)
+            subscription = _managed(connection, name, selection, before_adding)
         state = slot_state(connection, subscription.slot)
         if state is not None:
             _check_ours(connection, state)
@@ -106,12 +109,14 @@ def reconcile_tables(
         return publications_of.reconcile(connection, name, selection)
 
 
-def _managed(connection: Connection, name: str, selection: Selection) -> Subscription:
+def _managed(
+    connection: Connection, name: str, selection: Selection, before_adding: Callable[[Sequence[Table]], None]
+) -> Subscription:
     stamp = publications_of.publication_id(connection, name)
     if stamp is None:
         stamp = publications_of.create_publications(connection, name)
     # Before the slot: so the slot's very first transaction finds the tables published.
-    publications_of.reconcile(connection, name, selection)
+    publications_of.reconcile(connection, name, selection, before_adding)
     return _own(name, stamp)
 
 

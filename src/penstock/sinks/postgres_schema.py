@@ -26,7 +26,6 @@ from penstock.schema_changes.definitions import (
     ColumnDefinition,
     Constraint,
     Definition,
-    EnumDefinition,
     ForeignKey,
     IndexDefinition,
 )
@@ -35,6 +34,7 @@ from penstock.schema_changes.logged import LoggedCommand
 from penstock.schema_changes.words import in_words
 from penstock.sinks.postgres_carried_ddl import carry
 from penstock.sinks.postgres_columns import set_aside
+from penstock.sinks.postgres_enums import rename_label, rename_type, type_exists, type_name
 from penstock.sinks.postgres_retyping import retype
 from penstock.sinks.postgres_staging import StagedChanges
 from penstock.sinks.postgres_tables import Tables
@@ -59,12 +59,12 @@ class SchemaFollower:
         """Step 1. The connection is in no transaction."""
         for command in commands:
             for change in command.changes:
-                if isinstance(change, kinds.AddEnumValue) and _type_exists(connection, change.type):
+                if isinstance(change, kinds.AddEnumValue) and type_exists(connection, type_name(change.type)):
                     before = [change.before] if change.before is not None else []
                     place = sql.Composed([sql.SQL(" BEFORE {}").format(sql.Literal(label)) for label in before])
                     connection.execute(
                         sql.SQL("ALTER TYPE {} ADD VALUE IF NOT EXISTS {}{}").format(
-                            _type_name(change.type), sql.Literal(change.label.label), place
+                            type_name(change.type), sql.Literal(change.label.label), place
                         )
                     )
 
@@ -93,21 +93,13 @@ class SchemaFollower:
             self._step(connection, change, _STEPS.get(type(change)))
         elif isinstance(change, kinds.OtherCommand):
             carry(connection, self._sink, change)
-        elif isinstance(change, kinds.RenameEnumValue) and _has_label(connection, change.type, change.before):
-            connection.execute(
-                sql.SQL("ALTER TYPE {} RENAME VALUE {} TO {}").format(
-                    _type_name(change.type), sql.Literal(change.before), sql.Literal(change.after)
-                )
-            )
-        elif isinstance(change, kinds.RenameType) and _type_exists(connection, change.type):
-            connection.execute(
-                sql.SQL("ALTER TYPE {} RENAME TO {}").format(_type_name(change.type), sql.Identifier(change.after))
-            )
-        elif isinstance(change, kinds.MoveType) and _type_exists(connection, change.type):
+        elif isinstance(change, kinds.RenameEnumValue):
+            rename_label(connection, change.type, change.before, change.after)
+        elif isinstance(change, kinds.RenameType):
+            rename_type(connection, change.type, (change.type.schema, change.after))
+        elif isinstance(change, kinds.MoveType):
             connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(change.after)))
-            connection.execute(
-                sql.SQL("ALTER TYPE {} SET SCHEMA {}").format(_type_name(change.type), sql.Identifier(change.after))
-            )
+            rename_type(connection, change.type, (change.after, change.type.name))
 
     def _step(self, connection: Connection, change: TableChange, step: _Follow | None) -> None:
         target = self._target(connection, change) if step is not None else None
@@ -191,6 +183,10 @@ class SchemaFollower:
     def drop_default(self, connection: Connection, target: Target, change: kinds.DropDefault) -> None:
         self._alter_column(connection, target, change.column, sql.SQL("DROP DEFAULT"))
 
+    def drop_identity(self, connection: Connection, target: Target, change: kinds.ChangeIdentity) -> None:
+        if change.identity is None:
+            self._alter_column(connection, target, change.column, sql.SQL("DROP IDENTITY IF EXISTS"))
+
     def _alter_column(self, connection: Connection, target: Target, name: str, what: sql.SQL) -> None:
         there = target.column(name)
         if there is not None and not there.generated:
@@ -263,6 +259,7 @@ _STEPS: dict[type[TableChange], _Follow] = {
     kinds.DropNotNull: SchemaFollower.drop_not_null,
     kinds.SetDefault: SchemaFollower.set_default,
     kinds.DropDefault: SchemaFollower.drop_default,
+    kinds.ChangeIdentity: SchemaFollower.drop_identity,
     kinds.ReplacePrimaryKey: SchemaFollower.drop_primary_key,
     kinds.DropUnique: SchemaFollower.drop_constraint,
     kinds.DropCheck: SchemaFollower.drop_constraint,
@@ -362,17 +359,3 @@ def _add_constraint(connection: Connection, target: Target, constraint: Constrai
 
 def _drop_constraint(connection: Connection, target: Target, name: str) -> None:
     _alter(connection, target, sql.SQL("DROP CONSTRAINT IF EXISTS {}").format(sql.Identifier(name)))
-
-
-def _type_name(type_: EnumDefinition) -> sql.Identifier:
-    return sql.Identifier(type_.schema, type_.name)
-
-
-def _type_exists(connection: Connection, type_: EnumDefinition) -> bool:
-    query = "SELECT 1 FROM pg_type WHERE typtype = 'e' AND oid = to_regtype(%s)"
-    return connection.execute(query, [_type_name(type_).as_string()]).fetchone() is not None
-
-
-def _has_label(connection: Connection, type_: EnumDefinition, label: str) -> bool:
-    query = "SELECT 1 FROM pg_enum WHERE enumtypid = to_regtype(%s) AND enumlabel = %s"
-    return connection.execute(query, [_type_name(type_).as_string(), label]).fetchone() is not None
