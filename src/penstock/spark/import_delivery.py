@@ -215,9 +215,9 @@ class ImportDelivery:
         try:
             return self._written(manifest, start, end)
         except TableAltered as altered:
-            self._delivery.tables.withdraw(manifest.job)
+            self._delivery.tables.withdraw(manifest.job)  # so that the batch can be made again, without the table
             self._delivery.tables.note_error(manifest.job, str(altered), _trouble(altered))
-            raise SinkUnavailable(str(altered), "The batch is made again, without the table.") from altered
+            raise
 
     def _end_of_round(self, oid: int, start: LSN) -> tuple[LSN, int]:
         """Past ``_ROUND_BYTES`` of the table's changes, before a schema change, or where everything captured ends; and how
