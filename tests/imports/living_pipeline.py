@@ -184,22 +184,25 @@ class HeldCopies:
         row = self._connection.execute("select pg_advisory_unlock(4711, hashtext(%s))", [_chunk(table, sink, number)])
         assert row.fetchone() == (True,), "it was not held"
 
-    def await_copier(self, table: str, sink: str, number: int) -> None:
-        """Until the chunk is about to be read."""
+    def await_copier(self, *chunks: tuple[str, str, int]) -> tuple[str, str, int]:
+        """Until one of the chunks is about to be read, and which it is."""
         query = (
-            "select 1 from pg_locks where locktype = 'advisory' and classid = 4711 and not granted "
-            "and objid::bigint = hashtext(%s)::bigint & 4294967295"
+            "select position - 1 from unnest(%s::text[]) with ordinality as held (chunk, position) join pg_locks "
+            "on objid::bigint = hashtext(chunk)::bigint & 4294967295 "
+            "where locktype = 'advisory' and classid = 4711 and not granted order by position limit 1"
         )
-        wait_until(
-            lambda: self._connection.execute(query, [_chunk(table, sink, number)]).fetchone(),
-            what=f"chunk {number} of {table} to be claimed for {sink}",
+        names = [_chunk(*chunk) for chunk in chunks]
+        found = wait_until(
+            lambda: self._connection.execute(query, [names]).fetchone(),
+            what=f"one of {', '.join(names)} to be claimed",
             timeout=240,
         )
+        return chunks[found[0]]
 
     @contextmanager
     def held(self, table: str, sink: str, number: int) -> Iterator[None]:
         """The block runs while the chunk is about to be read; ``hold`` came before."""
-        self.await_copier(table, sink, number)
+        self.await_copier((table, sink, number))
         try:
             yield
         finally:

@@ -76,7 +76,7 @@ def _create(case: str, table: str) -> str:
 
 
 def _places(version: int) -> list[tuple[str, str, str]]:
-    """Table, sink and case, in the order of the queue."""
+    """Table, sink and case."""
     cases = CASES if version == 18 else ON_16
     held = [("lake", sorted(cases, key=lambda case: f"{case}_lake")), ("events", sorted({*cases} & {*FOR_EVENTS}))]
     return [(f"{case}_{sink}", sink, case) for sink, some in held for case in some]
@@ -88,14 +88,16 @@ def run(url: str, directory: Path, spark: SparkSession, version: int) -> LivingP
     for table, _, case in _places(version):
         pipeline.execute(_create(case, table))
     pipeline.pipeline.init()
+    cases = {(table, sink, 2): CASES[case] for table, sink, case in _places(version)}
     with HeldCopies(pipeline.url) as copies:
-        for table, sink, _ in _places(version):
-            copies.hold(table, sink, 2)
+        for chunk in cases:
+            copies.hold(*chunk)
         with pipeline.running(spark):
-            for table, sink, case in _places(version):
-                with copies.held(table, sink, 2):
-                    for action in CASES[case].actions:
-                        pipeline.execute(action.format(t=table))
+            while cases:  # whichever the copier takes next: it passes over a sink that does not keep up
+                chunk = copies.await_copier(*cases)
+                for action in cases.pop(chunk).actions:
+                    pipeline.execute(action.format(t=chunk[0]))
+                copies.release(*chunk)
             pipeline.pipeline.reconcile()
             pipeline.await_settled()
             pipeline.await_arrival()

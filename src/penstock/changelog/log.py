@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from penstock.changelog.segment import SegmentFile, SegmentName
+from penstock.changelog.segment import RelationRows, SegmentFile, SegmentName
 from penstock.errors import LogCorrupt, LogGap
 from penstock.lsn import LSN, ZERO
 from penstock.storage import Directory
 
 _LOOKS = 3
+_REMEMBERED = 2000  # segments
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,11 @@ class Stretch:
     @property
     def schema_change(self) -> bool:
         return self.segments[0].schema_change
+
+    @property
+    def has_schema_change(self) -> bool:
+        """Also within its first transaction."""
+        return any(segment.schema_change for segment in self.segments)
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,7 @@ class LogContents:
 class ChangeLog:
     def __init__(self, uri: str) -> None:
         self.directory = Directory(uri)
+        self._relations: dict[SegmentName, Sequence[RelationRows]] = {}
 
     def contents(self) -> LogContents:
         """What the directory holds. A hole between two segments raises LogCorrupt.
@@ -135,6 +142,14 @@ class ChangeLog:
 
     def open(self, name: SegmentName) -> SegmentFile:
         return SegmentFile(self.directory, name)
+
+    def relations(self, name: SegmentName) -> Sequence[RelationRows]:
+        """What a segment holds, of which tables. It never changes: who asks often opens it once."""
+        if name not in self._relations:
+            if len(self._relations) >= _REMEMBERED:
+                self._relations.clear()
+            self._relations[name] = self.open(name).relations
+        return self._relations[name]
 
     def delete(self, names: Iterable[SegmentName]) -> None:
         for name in names:

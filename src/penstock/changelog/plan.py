@@ -70,7 +70,7 @@ def plan(
     found: list[_Found] = []
     for stretch in log.after(start, end):
         for name in stretch.segments:
-            for entry, rows in enumerate(log.open(name).relations):
+            for entry, rows in enumerate(log.relations(name)):
                 after = admit(rows.relation)
                 if after is not None and after < stretch.end:
                     found.append(_Found(name, entry, rows, after))

@@ -361,7 +361,7 @@ def truncated_since(log: ChangeLog, oid: int, start: LSN) -> bool:
         for stretch in stretches
         if stretch.start >= start
         for name in stretch.segments
-        for entry in log.open(name).relations
+        for entry in log.relations(name)
     )
 
 

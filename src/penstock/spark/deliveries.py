@@ -122,7 +122,7 @@ class _Running:
             self.guarded(lambda: self._start(available_now))
         elif not self._query.isActive:
             query, self._query = self._query, None
-            self.done = self._ended_well(query) and available_now
+            self.done = self._ended_well(query, available_now)
         elif self.delivery.position != self._begun_with:
             self._backoff.reset()
 
@@ -149,14 +149,16 @@ class _Running:
             if not did_something:
                 self._end.wait(_LOOK_SECONDS)
 
-    def _ended_well(self, query: StreamingQuery) -> bool:
+    def _ended_well(self, query: StreamingQuery, available_now: bool) -> bool:
+        """It holds all that there was. One that is to go on for ever does not end well, whatever Spark says of it."""
         try:
             failure = query.exception()
         except Py4JError as error:
             raise SparkLost("The Java process of Spark is gone.") from error
-        if failure is not None:
-            self._give_up_or_wait(self.delivery.diagnose(failure))
-        return failure is None
+        if failure is None and available_now and not self.delivery.gave_up:
+            return True
+        self._give_up_or_wait(self.delivery.diagnose(failure or SparkLost("its query ended without a reason.")))
+        return False
 
     def guarded(self, action: Callable[[], None]) -> None:
         try:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pyspark.errors import PySparkException
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -32,6 +32,12 @@ from penstock.spark.writer import RECEIPTS, Writer, fault
 from penstock.state import CaptureState, PipelineState, SinkState, now
 from penstock.storage import Directory
 
+_LONGEST_LINE = 500
+
+
+class BatchFailed(Exception):
+    """What Spark is told of a batch that failed; why it did is kept here."""
+
 
 class SinkDelivery:
     """Delivers to one sink. ``position`` is up to where the sink durably holds everything."""
@@ -46,6 +52,7 @@ class SinkDelivery:
             None
         )  # completes imports, before a batch with them
         self.error: PenstockError | None = None
+        self.gave_up = ""  # in a line, why a batch was given up
         self.known = state.sink(self._name) or SinkState(None, now())
 
     @property
@@ -54,7 +61,7 @@ class SinkDelivery:
 
     def start(self, available_now: bool) -> StreamingQuery:
         """Begins where the sink's own record says, or else where Spark's checkpoint does."""
-        self.error = None
+        self.error, self.gave_up = None, ""
         with self.lock:  # imports may be committed meanwhile
             position = self._where_to_begin(self._prepare_sink())
             self._note(replace(self.known, lsn=position, updated_at=now(), state="running", error=None))
@@ -162,33 +169,42 @@ class SinkDelivery:
            comes again; one without delivers it twice.
         3. The position is noted, which lets capture confirm it to Postgres and delete segments.
         4. Spark writes its checkpoint when this returns.
+
+        Spark learns of an error in a line only: in a longer text that names an error of Java it looks for an interruption
+        with an expression that overflows the stack, and its thread dies without a word.
         """
         try:
-            rows = receipts.collect()
-            if not rows:
-                return
-            begun = time.monotonic()
-            outcomes = [pickle.loads(row.receipt) for row in rows]
-            for outcome in outcomes:
-                if isinstance(outcome, PenstockError):
-                    raise outcome
-            failpoints.reach(failpoints.BATCH_STAGED)
-            start, end = LSN.parse(rows[0].batch_start), LSN.parse(rows[0].batch_end)
-            self._refuse_hole(start)
-            admission = min(row.admission for row in rows)
-            staging = f"{self._state.staging_uri(self._name)}/{str(end).replace('/', '-')}"
-            with self.lock:
-                self.join(self.tables.due(admission), start)
-                self._refuse_outdated(admission, end)
-                commands = self._to_follow([command for row in rows for command in pickle.loads(row.schema_log)])
-                self._stop_at_schema_change(commands)
-                self._commit_to_sink(Batch(number, start, end, staging, schema_log=commands), outcomes)
-                failpoints.reach(failpoints.BATCH_COMMITTED)
-                self._delivered(end, sum(row.changes for row in rows), max(row.commit_time for row in rows), begun)
-            Directory(staging).delete_all()
+            self._commit_batch(receipts, number)
         except PenstockError as error:
-            self.error = error
-            raise
+            self.error, self.gave_up = error, _in_a_line(error)
+            raise BatchFailed(self.gave_up) from None
+        except Exception as error:  # noqa: BLE001  Spark says so when the query has ended
+            self.gave_up = _in_a_line(error)
+            raise BatchFailed(self.gave_up) from None
+
+    def _commit_batch(self, receipts: DataFrame, number: int) -> None:
+        rows = receipts.collect()
+        if not rows:
+            return
+        begun = time.monotonic()
+        outcomes = [pickle.loads(row.receipt) for row in rows]
+        for outcome in outcomes:
+            if isinstance(outcome, PenstockError):
+                raise outcome
+        failpoints.reach(failpoints.BATCH_STAGED)
+        start, end = LSN.parse(rows[0].batch_start), LSN.parse(rows[0].batch_end)
+        self._refuse_hole(start)
+        admission = min(row.admission for row in rows)
+        staging = f"{self._state.staging_uri(self._name)}/{str(end).replace('/', '-')}"
+        with self.lock:
+            self.join(self.tables.due(admission), start)
+            self._refuse_outdated(admission, end)
+            commands = self._to_follow([command for row in rows for command in pickle.loads(row.schema_log)])
+            self._stop_at_schema_change(commands)
+            self._commit_to_sink(Batch(number, start, end, staging, schema_log=commands), outcomes)
+            failpoints.reach(failpoints.BATCH_COMMITTED)
+            self._delivered(end, sum(row.changes for row in rows), max(row.commit_time for row in rows), begun)
+        Directory(staging).delete_all()
 
     def _to_follow(self, logged: Sequence[LoggedCommand]) -> tuple[LoggedCommand, ...]:
         """In their order. An import may have come further than the stream: its table is as it was then, also in its shape."""
@@ -263,7 +279,7 @@ class SinkDelivery:
             self._commit_to_sink(Batch(-1, position or ZERO, to, self._state.staging_uri(self._name)), [])
             self._note(replace(self.known, lsn=to, updated_at=now(), changes_per_second=0.0))
 
-    def diagnose(self, failure: PySparkException) -> PenstockError:
+    def diagnose(self, failure: Exception) -> PenstockError:
         """Why a query failed: the error of the sink, of the log, or else of Spark itself."""
         if self.error is not None:
             return self.error
@@ -274,8 +290,7 @@ class SinkDelivery:
                 plan(self._log, position, end, 1)
         except PenstockError as error:
             return error
-        text = str(failure).strip() or type(failure).__name__
-        return SparkLost(f"Spark gave up a batch: {text.splitlines()[0]}")
+        return SparkLost(f"Spark gave up a batch: {self.gave_up or _in_a_line(failure)}")
 
     def settle(self) -> None:
         """Waits for a commit that is under way."""
@@ -291,3 +306,10 @@ class SinkDelivery:
     def _note(self, known: SinkState) -> None:
         self.known = known
         self._state.save(known, self._name)
+
+
+def _in_a_line(error: Exception) -> str:
+    """Its first line; of an error of Java the second, which says what it was and not which call."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    line = lines[1].lstrip(": ") if isinstance(error, Py4JJavaError) and len(lines) > 1 else lines[0]
+    return line[:_LONGEST_LINE]

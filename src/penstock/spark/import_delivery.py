@@ -236,7 +236,7 @@ class ImportDelivery:
         """Of a segment, which never changes: looked up once."""
         if name not in self._sizes:
             sizes: dict[int, int] = {}
-            for entry in self._log.open(name).relations:
+            for entry in self._log.relations(name):
                 sizes[entry.relation.oid] = sizes.get(entry.relation.oid, 0) + entry.bytes
             self._sizes[name] = sizes
         return self._sizes[name]
@@ -287,6 +287,8 @@ class ImportDelivery:
         The rows were read as the table was before, and what the command did to them (a new name, the value of a default) does
         not come with the changes. So it is read again: the next import begins after the command.
         """
+        if not any(stretch.has_schema_change for stretch in self._log.after(start, end)):
+            return
         units = [unit for task in plan(self._log, start, end, 1, _schema_log_from(start)) for unit in task]
         for command in logged_commands(change_batches(self._log, units, start)):
             for change in command.changes:

@@ -8,16 +8,17 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_INTERVAL = 0.02
+_INTERVAL, _MOST = 0.02, 0.25  # a question may cost more than what is waited for
 
 
 def wait_until(condition: Callable[[], T | None], timeout: float = 180, what: str = "") -> T:
     """The first truthy value that ``condition`` returns; after ``timeout`` seconds AssertionError naming ``what``."""
-    deadline = time.monotonic() + timeout
+    deadline, interval = time.monotonic() + timeout, _INTERVAL
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() >= deadline:
             raise AssertionError(f"Waited {timeout:g} s in vain for {what or 'a condition'}; it was {value!r} at last.")
-        time.sleep(_INTERVAL)
+        time.sleep(interval)
+        interval = min(interval * 1.2, _MOST)
