@@ -1,4 +1,4 @@
-"""``penstock rules``: the rules of other tools as ours, and ours against the source's tables."""
+"""``penstock rules``: the rules of other tools as ours, ours against the source's tables, and what they make of rows."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from typer.core import TyperGroup
 
 from penstock.cli.invocation import ConfigFile, invocation
 from penstock.cli.look_verbs import AsJson, show_findings
+from penstock.cli.status_table import to_stdout
+from penstock.cli.table_verbs import TABLE_HELP
 from penstock.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -23,15 +25,18 @@ class FileOrVerbFirst(TyperGroup):
     """`rules FILE validate` as well, the way that other verbs of a pipeline are written; `convert` is of no pipeline."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args[1:2] == ["validate"] and args[0] not in self.commands:
-            args = ["validate", args[0], *args[2:]]
+        if args[1:2] in (["validate"], ["preview"]) and args[0] not in self.commands:
+            args = [args[1], args[0], *args[2:]]
         return super().parse_args(ctx, args)
 
 
 app = typer.Typer(
-    cls=FileOrVerbFirst, help="Check rules against the source's tables, and convert those of other tools.",
+    cls=FileOrVerbFirst, help="Check rules, show what they do to rows, and convert those of other tools.",
     no_args_is_help=True, rich_markup_mode=None,
 )  # fmt: skip
+
+
+TableName = Annotated[str, typer.Argument(metavar="TABLE", help=TABLE_HELP, show_default=False)]
 
 
 class Tool(Enum):
@@ -50,6 +55,26 @@ def validate(context: typer.Context, file: ConfigFile, as_json: AsJson = False) 
     else:
         show_findings(findings)
     raise typer.Exit(1 if any(finding.ok is False for finding in findings) else 0)
+
+
+@app.command()
+def preview(
+    context: typer.Context,
+    file: ConfigFile,
+    table: TableName,
+    rows: Annotated[int, typer.Option(min=1, max=1000, help="How many rows to look at.")] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines: a JSON object per row.")] = False,
+) -> None:
+    """Show rows of a table before and after the rules. Writes nothing; what it shows are real values."""
+    from penstock.cli.preview_table import show_preview
+    from penstock.rules.preview import preview as previewed
+
+    found = previewed(invocation(context).config(file), table, rows)
+    if as_json:
+        for line in found.json_lines():
+            typer.echo(line)
+    else:
+        show_preview(found, to_stdout())
 
 
 @app.command()

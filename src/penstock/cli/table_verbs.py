@@ -23,14 +23,8 @@ app = typer.Typer(
     help="List, add, remove and copy again the tables of the subscription.", no_args_is_help=True, rich_markup_mode=None
 )
 
-TableNames = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="TABLE",
-        help="orders is public.orders; others as schema.table. As Postgres has it: without quotes, capitals count.",
-        show_default=False,
-    ),
-]
+TABLE_HELP = "orders is public.orders; others as schema.table. As Postgres has it: without quotes, capitals count."
+TableNames = Annotated[list[str], typer.Argument(metavar="TABLE", help=TABLE_HELP, show_default=False)]
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,11 @@ from penstock.rules.source_tables import source_tables
 def validate(config: Config) -> list[Finding]:
     """What is wrong with the rules, or worth a warning. Changes nothing."""
     with connect(config.source.url.get_secret_value()) as connection:
-        return check_rules(config.rules, source_tables(connection, _captured(connection, config)))
+        return check_rules(config.rules, source_tables(connection, captured_tables(connection, config)))
 
 
-def _captured(connection: Connection, config: Config) -> list[Table]:
+def captured_tables(connection: Connection, config: Config) -> list[Table]:
+    """Those that the config takes, or that the user's publications hold."""
     if not config.source.publications:
         return tables_matching(connection, chosen_tables(connection, config))
     everything = tables_matching(connection, TableSelection(include=("*.*",)))
