@@ -56,8 +56,6 @@ class Pipeline:
     """One source, one slot, one log, any number of sinks. The verbs of the command line are the methods here."""
 
     def __init__(self, config: Config) -> None:
-        if config.rules:  # to deliver as if there were none would show what they are to hide
-            raise ConfigError("rules: this version does not apply them yet.", "Remove them from the config file.")
         self.config = config
         self.state = PipelineState(config.state_dir)
 
@@ -278,6 +276,10 @@ class Pipeline:
     def _refuse_to_start(self, sinks: Sequence[Sink[Any]]) -> None:
         """Before anything is made on the source: what would not get better by itself."""
         self.state.require_owner(self.config.name)
+        if self.config.rules:
+            from penstock.rules.validation import refuse_unfit  # and with it what rules need
+
+            refuse_unfit(self.config)
         for sink in sinks:
             name = sink.settings.name
             if self.state.delivering(name):
@@ -320,6 +322,10 @@ class Pipeline:
         sinks, tables = self.sinks(), self._tables_chosen()
         for sink in sinks:
             sink.source_tables, sink.source_is_copied = tables, source.copies
+        if self.config.rules:
+            from penstock.rules.validation import checked
+
+            findings += checked(self.config)
         return [*findings, *(finding for sink in sinks for finding in self._check_sink(sink)), _check_java()]
 
     def _tables_chosen(self) -> list[tuple[str, str]]:

@@ -15,6 +15,7 @@ from penstock.imports.copying import CopierTask
 from penstock.pipeline import Pipeline
 from penstock.postgres import catalog
 from penstock.postgres.connection import connect
+from penstock.rules.passage import Passage
 from penstock.spark.copier import copied
 from penstock.spark.deliveries import Deliveries
 from penstock.testing.conditions import wait_until
@@ -84,7 +85,7 @@ class PipelineWithImports:
         def deliver() -> None:
             chosen, config = self.pipeline.sinks(sinks), self.pipeline.config
             with copied(spark, config, chosen, self.state, CopierTask()) as unfinished:
-                Deliveries(spark, chosen, self.state, copies=True).run(stop, None, False, unfinished)
+                Deliveries(spark, chosen, self.state, True, Passage(config.rules)).run(stop, None, False, unfinished)
 
         threads = [
             threading.Thread(target=run, args=[action]) for action in (lambda: self.pipeline.capture(stop), deliver)

@@ -12,7 +12,6 @@ from pydantic import SecretStr
 from penstock.config.load import parse_config
 from penstock.config.model import Config
 from penstock.errors import ConfigError
-from penstock.pipeline import Pipeline
 from penstock.rules.conditions import All, Comparison
 from penstock.rules.model import Exclude, Keep
 
@@ -141,8 +140,3 @@ def test_a_mistake_is_told_with_its_place_and_its_remedy(written: dict[str, Any]
     with pytest.raises(ConfigError) as error:
         config_with(written)
     assert error.value.message == said
-
-
-def test_a_pipeline_with_rules_does_not_run_as_if_there_were_none() -> None:
-    with pytest.raises(ConfigError, match="does not apply them yet"):
-        Pipeline(config_with(rule()))

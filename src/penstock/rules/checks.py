@@ -13,6 +13,7 @@ from penstock.changes import Column, Relation
 from penstock.config.mistakes import nearest, show_path
 from penstock.errors import ConfigError
 from penstock.postgres.preflight_tables import Finding
+from penstock.rules.compiled import uncovered
 from penstock.rules.conditions import Comparison
 from penstock.rules.filters import outcome_apart, test_of
 from penstock.rules.model import OPERATIONS, Exclude, Keep, RuleSettings
@@ -224,25 +225,9 @@ def may_be_stored_apart(column: Column) -> bool:
 
 
 def _uncovered(rules: Sequence[RuleSettings], tables: Sequence[SourceTable]) -> Iterator[Finding]:
-    """``coverage: strict``: what no rule mentions."""
-    strict = [index for index, rule in enumerate(rules) if rule.coverage == "strict"]
-    for table in tables if strict else ():
-        relation = table.relation
-        own = [index for index, rule in enumerate(rules) if caught_by(rule, relation.schema, relation.table)]
-        if not own:
-            yield Finding(
-                f"rules[{strict[0]}].coverage", False, f"No rule mentions the table {relation.qualified_name}.",
-                "Write a rule for it, or leave it out by source.tables.",
-            )  # fmt: skip
-        wanting = [index for index in own if index in strict]
-        mentioned = {name for index in own for name in rules[index].columns}
-        for column in relation.columns:
-            if wanting and column.name not in mentioned:
-                yield Finding(
-                    f"rules[{wanting[0]}].columns", False,
-                    f"No rule mentions the column {column.name} of {relation.qualified_name}.",
-                    "Transform or exclude it, or write {keep: true}.",
-                )  # fmt: skip
+    for table in tables:
+        for problem in uncovered(rules, table.relation):
+            yield Finding(problem.path, False, problem.message, problem.remedy)
 
 
 def _collisions(arrivals: Sequence[_Arrival]) -> Iterator[Finding]:

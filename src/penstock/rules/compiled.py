@@ -12,7 +12,7 @@ nothing leaks and keys still match.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -58,6 +58,10 @@ class CompiledRules:
     def __setstate__(self, rules: tuple[RuleSettings, ...]) -> None:
         self.__init__(rules)  # type: ignore[misc]
 
+    @property
+    def settings(self) -> Sequence[RuleSettings]:
+        return self._rules
+
     def apply(self, batch: ChangeBatch) -> ChangeBatch | None:
         """What goes on to the sinks; None if nothing does. Raises ConfigError for rules that do not fit the table, and
         RuleError where a change does not tell enough."""
@@ -72,6 +76,16 @@ class CompiledRules:
         steps = self.steps(relation)
         return steps[-1].route.relation if steps else relation
 
+    def origin(self, relation: Relation) -> tuple[str, str] | None:
+        """The column that tells this table's rows from others', as it is called in the end, and its value."""
+        found: tuple[str, str] | None = None
+        for step in self.steps(relation):
+            if found is not None:
+                found = step.rule.rename.columns.get(found[0], found[0]), found[1]
+            if step.route.origin is not None and step.rule.rename.origin is not None:
+                found = step.rule.rename.origin.column, step.route.origin
+        return found
+
     def steps(self, relation: Relation) -> tuple[Step, ...]:
         """The rules that are for this relation, compiled for it, in order."""
         found = self._steps.get(relation)
@@ -82,12 +96,45 @@ class CompiledRules:
     def _compiled(self, relation: Relation) -> list[Step]:
         if relation.is_own or relation == MESSAGES:
             return []
-        source, steps = (relation.schema, relation.table), []
+        source, steps = (relation.schema, relation.table), list[Step]()
+        self._refuse_uncovered(relation)
         for index, rule in enumerate(self._rules):
             if caught_by(rule, *source) is not None:
                 steps.append(compiled_step(rule, f"rules[{index}]", relation, source))
                 relation = steps[-1].route.relation
         return steps
+
+    def _refuse_uncovered(self, relation: Relation) -> None:
+        """``coverage: strict``: a table or column that came after the start does not get past the rules."""
+        problem = next(uncovered(self._rules, relation), None)
+        if problem is not None:
+            raise RuleError(f"{problem.path}: {problem.message}", f"{problem.remedy} Then start again.")
+
+
+@dataclass(frozen=True)
+class Uncovered:
+    path: str
+    message: str
+    remedy: str
+
+
+def uncovered(rules: Sequence[RuleSettings], relation: Relation) -> Iterator[Uncovered]:
+    """``coverage: strict``: what no rule mentions."""
+    strict = [index for index, rule in enumerate(rules) if rule.coverage == "strict"]
+    own = [index for index, rule in enumerate(rules) if caught_by(rule, relation.schema, relation.table)]
+    if strict and not own:
+        yield Uncovered(
+            f"rules[{strict[0]}].coverage", f"No rule mentions the table {relation.qualified_name}.",
+            "Write a rule for it, or leave it out by source.tables.",
+        )  # fmt: skip
+    wanting = [index for index in own if index in strict]
+    mentioned = {name for index in own for name in rules[index].columns}
+    for column in relation.columns:
+        if wanting and column.name not in mentioned:
+            yield Uncovered(
+                f"rules[{wanting[0]}].columns", f"No rule mentions the column {column.name} of {relation.qualified_name}.",
+                "Transform or exclude it, or write {keep: true}.",
+            )  # fmt: skip
 
 
 def compiled_step(rule: RuleSettings, path: str, relation: Relation, source: tuple[str, str]) -> Step:

@@ -1,9 +1,13 @@
-"""``penstock rules FILE validate``: a config's rules against the tables that its source has now."""
+"""A config's rules against the tables that its source has now: ``penstock rules FILE validate``, and before every start."""
 
 from __future__ import annotations
 
+import logging
+
 from penstock.config.model import Config
 from penstock.config.tables import TableSelection
+from penstock.error_policy import policy_for
+from penstock.errors import ConfigError, PenstockError
 from penstock.imports.manager import chosen_tables
 from penstock.postgres.connection import Connection, connect
 from penstock.postgres.preflight_tables import Finding, published_tables
@@ -11,11 +15,31 @@ from penstock.postgres.tables import Table, tables_matching
 from penstock.rules.checks import check_rules
 from penstock.rules.source_tables import source_tables
 
+logger = logging.getLogger(__name__)
+
 
 def validate(config: Config) -> list[Finding]:
     """What is wrong with the rules, or worth a warning. Changes nothing."""
     with connect(config.source.url.get_secret_value()) as connection:
         return check_rules(config.rules, source_tables(connection, captured_tables(connection, config)))
+
+
+def refuse_unfit(config: Config) -> None:
+    """Before a start: ConfigError for what is wrong. What is worth a warning is one."""
+    findings = validate(config)
+    wrong = [finding for finding in findings if finding.ok is False]
+    if wrong:
+        raise ConfigError("\n".join(f"{one.name}: {one.message} {one.remedy}".rstrip() for one in wrong))
+    for finding in findings:
+        logger.warning("%s: %s %s", finding.name, finding.message, finding.remedy)
+
+
+def checked(config: Config) -> list[Finding]:
+    """For ``penstock check``, which goes on if the source cannot be asked."""
+    try:
+        return validate(config) or [Finding("rules", True, "They fit the tables of the source.")]
+    except PenstockError as error:
+        return [Finding("rules", False, str(error), policy_for(error).advice)]
 
 
 def captured_tables(connection: Connection, config: Config) -> list[Table]:

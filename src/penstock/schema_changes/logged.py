@@ -22,6 +22,7 @@ class LoggedCommand:
     at: tuple[int, int]
     row: dict[str, str | None]  # by column, Postgres's text
     besides: frozenset[int] = frozenset()  # oids of tables to which it is nothing new
+    instead: tuple[SchemaChange, ...] | None = None  # what rules make of it, under the target's names
 
     @cached_property
     def parsed(self) -> SchemaLogRow:
@@ -29,7 +30,7 @@ class LoggedCommand:
 
     @cached_property
     def changes(self) -> tuple[SchemaChange, ...]:
-        found = changes(self.parsed)
+        found = changes(self.parsed) if self.instead is None else self.instead
         if not self.besides:
             return found
         return tuple(one for one in found if not (isinstance(one, TableChange) and one.table.oid in self.besides))

@@ -46,6 +46,14 @@ from penstock.sinks.dead_letters import DeadLetters
 
 
 @dataclass(frozen=True)
+class Merged:
+    """Of a table that rules put into one with others: its own oid, and the column and value that tell its rows from theirs."""
+
+    oid: int
+    origin: tuple[str, str] | None
+
+
+@dataclass(frozen=True)
 class ImportPart:
     """A part of a table's import; see above. ``number`` counts the parts of its phase from 1."""
 
@@ -56,6 +64,13 @@ class ImportPart:
     replaces: bool = False  # of rows: they take the place of those with the same key
     again: bool = False  # the sink has rows of this table from an earlier import
     upto: LSN | None = None  # of changes and end
+    settled: bool = False  # of changes: all rows are there; an UPDATE that needs values of another is refused
+    merged: Merged | None = None  # ``end`` replaces the table's own rows among those of others
+
+    @property
+    def oid(self) -> int:
+        """The source table's, under which the import is recorded; the relation's is the same, unless tables are merged."""
+        return self.merged.oid if self.merged is not None else self.relation.oid
 
 
 @dataclass(frozen=True)

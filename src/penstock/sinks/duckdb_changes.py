@@ -31,10 +31,12 @@ def apply_to_shadow(
     connection: duckdb.DuckDBPyConnection,
     target_of: Callable[[Relation], Target],
     staged: Sequence[StagedChanges],
+    settled: bool = False,
 ) -> None:
-    """Rows and changes of an import; all are of one table, whatever it was called at the time."""
+    """Rows and changes of an import; all are of one table, whatever it was called at the time. ``settled``: all its rows are
+    there."""
     for changes in sorted(_by_table(staged), key=_last_at):
-        _apply_table(connection, target_of, changes, _fill_kept_where_known)
+        _apply_table(connection, target_of, changes, _fill_kept if settled else _fill_kept_where_known)
 
 
 def _by_table(staged: Sequence[StagedChanges]) -> list[list[StagedChanges]]:
@@ -206,8 +208,9 @@ def _missing_row(relation: Relation, key: Sequence[str], kept: Sequence[int]) ->
     return SinkRefused(
         f"An update of {relation.qualified_name} where {row} keeps a value of {columns} that Postgres did not send again "
         "(unchanged TOAST), and the file has no such row to keep it from.",
-        "The row is older than the subscription, or was removed from the file. Write the column anew in the source "
-        "(for text: set it to itself || '') and start again, or load the row into the file.",
+        "The row is older than the subscription, was removed from the file, or comes in by a rule's filter (then set REPLICA "
+        "IDENTITY FULL). Write the column anew in the source (for text: set it to itself || '') and start again, or load the "
+        "row into the file.",
     )
 
 

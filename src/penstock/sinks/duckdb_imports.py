@@ -91,10 +91,10 @@ class Imports:
             self._end(part, filling, tables)
 
     def _begin(self, part: ImportPart, tables: Tables) -> None:
-        self._remove_leftovers(part.relation.oid)
+        self._remove_leftovers(part.oid)
         relation = part.relation
         shadow = tables.shadow(relation, part.job) if relation.columns else None
-        self._record(_Filling(part.job, relation.oid, (relation.schema, relation.table), shadow))
+        self._record(_Filling(part.job, part.oid, (relation.schema, relation.table), shadow))
 
     def _rows(self, part: ImportPart, filling: _Filling, staged: Sequence[StagedChanges], tables: Tables) -> None:
         if self._query(f"SELECT 1 FROM {_PARTS} WHERE job = ? AND number = ?", part.job, part.number):
@@ -106,20 +106,25 @@ class Imports:
         assert part.upto is not None
         if filling.replayed is not None and part.upto <= filling.replayed:
             return
-        self._record(replace(self._applied(filling, staged, tables), replayed=part.upto))
+        self._record(replace(self._applied(filling, staged, tables, part.settled), replayed=part.upto))
 
     def _end(self, part: ImportPart, filling: _Filling, tables: Tables) -> None:
         assert part.upto is not None
         self._forget(part.job)
         if filling.shadow is not None:
-            enums = enums_of(part.relation.columns)
-            tables.swap_in(filling.source, replace(filling.shadow, enums=enums))
+            filled = replace(filling.shadow, enums=enums_of(part.relation.columns), oid=part.relation.oid)
+            if part.merged is not None and tables.has(part.relation.oid):
+                tables.merge_in(part.relation, filled, part.merged, part.again)
+            else:
+                tables.swap_in(filling.source, filled)
         self._connection.execute(f"DELETE FROM {_READY} WHERE oid = ?", [filling.oid])
         self._connection.execute(
             f"INSERT INTO {_READY} VALUES (?, ?, ?, ?, ?, ?)", [*self._owner, filling.oid, part.job, str(part.upto)]
         )
 
-    def _applied(self, filling: _Filling, staged: Sequence[StagedChanges], tables: Tables) -> _Filling:
+    def _applied(
+        self, filling: _Filling, staged: Sequence[StagedChanges], tables: Tables, settled: bool = False
+    ) -> _Filling:
         """The import after these; the source's table may have been altered or renamed in between.
 
         Only changes tell of its name: rows may come later, under the name that it had when the import began.
@@ -132,12 +137,12 @@ class Imports:
             filling = replace(filling, source=(relation.schema, relation.table), shadow=shadow)
             return shadow
 
-        apply_to_shadow(self._connection, target_of, staged)
+        apply_to_shadow(self._connection, target_of, staged, settled)
         return filling
 
     def _is_ready(self, part: ImportPart) -> bool:
         found = self._query(
-            f"SELECT job FROM {_READY} WHERE oid = ? AND subscription = ?", part.relation.oid, self._subscription
+            f"SELECT job FROM {_READY} WHERE oid = ? AND subscription = ?", part.oid, self._subscription
         )
         return any(job >= part.job for (job,) in found)
 

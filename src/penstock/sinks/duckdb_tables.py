@@ -19,6 +19,7 @@ from penstock.changes import Column, Relation
 from penstock.errors import SinkRefused
 from penstock.lsn import LSN, ZERO
 from penstock.pgoutput.types import Unrepresentable, typed
+from penstock.sinks.contract import Merged
 from penstock.sinks.duckdb_casts import same_kind
 from penstock.sinks.duckdb_file import CATALOG, quoted
 from penstock.sinks.duckdb_records import IMPORTS, TABLES
@@ -42,6 +43,7 @@ from penstock.sinks.duckdb_target import (
     tell_of_other_columns,
 )
 from penstock.sinks.duckdb_types import duckdb_type
+from penstock.sinks.merging import cannot_tell_apart
 
 logger = logging.getLogger(__name__)
 
@@ -214,6 +216,22 @@ class Tables:
         if before is None:
             _tell_of_other_name(source, target)
         self._remember(source, target)
+
+    def merge_in(self, relation: Relation, filled: Target, merged: Merged, again: bool) -> None:
+        """A table that an import has filled takes the place of its own rows among those of the tables that it is merged with;
+        in one transaction, the caller's."""
+        target = self.target(relation)
+        if merged.origin is not None:
+            column, value = merged.origin
+            self._connection.execute(f"DELETE FROM {target.sql} WHERE {quoted(target.columns[column][0])} = ?", [value])
+        elif again:
+            raise cannot_tell_apart(relation)
+        pairs = [
+            (target.columns[name][0], filled.columns[name][0]) for name in filled.columns if name in target.columns
+        ]
+        into, out_of = (", ".join(quoted(pair[side]) for pair in pairs) for side in (0, 1))
+        self._connection.execute(f"INSERT INTO {target.sql} ({into}) SELECT {out_of} FROM {filled.sql}")
+        self._connection.execute(f"DROP TABLE {filled.sql}")
 
     def shadow(self, relation: Relation, job: int) -> Target:
         """A new table for an import to fill, beside the one that it will replace."""

@@ -30,7 +30,7 @@ class ImportRecord:
 
     def holds(self, part: ImportPart) -> bool:
         """Whether there is nothing left to do for a part. SinkUnavailable for one of an import that is not known."""
-        ready, known = self.ready.get(part.relation.oid), self.under_way.get(part.job)
+        ready, known = self.ready.get(part.oid), self.under_way.get(part.job)
         if ready is not None and ready.job >= part.job:
             return True
         if part.phase == "begin":
@@ -47,7 +47,7 @@ class ImportRecord:
 
     def with_part(self, part: ImportPart) -> ImportRecord:
         """The record once the sink holds this part, too. ``begin`` ends what other imports of the table have begun."""
-        oid, known = part.relation.oid, self.under_way.get(part.job, UnderWay())
+        oid, known = part.oid, self.under_way.get(part.job, UnderWay())
         if part.phase == "begin":
             others = self._without({job for job, table in self.tables.items() if table == oid})
             return others._with(part, UnderWay())
@@ -61,7 +61,7 @@ class ImportRecord:
         return replace(
             self,
             under_way={**self.under_way, part.job: known},
-            tables={**self.tables, part.job: part.relation.oid},
+            tables={**self.tables, part.job: part.oid},
         )
 
     def _without(self, jobs: set[int]) -> ImportRecord:

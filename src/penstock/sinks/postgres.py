@@ -339,7 +339,7 @@ class PostgresSink(Sink[PostgresSettings]):
             imports.prepare(connection, part)
         with self._session.transaction() as connection:
             imports.commit(connection, part, staged, self._applier(connection))
-            if part.phase == "end" and part.upto is not None:
+            if part.phase == "end" and part.upto is not None and part.merged is None:
                 self._letters.supersede_table(connection, part.relation.oid, part.upto)
 
     def _settle(self) -> None:

@@ -157,7 +157,7 @@ class Imports:
         elif part.phase == "changes":
             assert part.upto is not None
             if filling.replayed is None or part.upto > filling.replayed:
-                filling = self._applied(connection, filling, staged, applier, None)
+                filling = self._applied(connection, filling, staged, applier, None, part.settled)
                 self._record(connection, replace(filling, replayed=part.upto))
         else:
             self._end(connection, part, filling)
@@ -184,7 +184,7 @@ class Imports:
 
     def _begin(self, connection: Connection, part: ImportPart) -> None:
         relation = part.relation
-        self._remove_leftovers(connection, relation.oid)
+        self._remove_leftovers(connection, part.oid)
         self._tables.refuse_rows_of_others(connection, (relation.schema, relation.table))
         shadow = None
         if relation.columns:
@@ -192,14 +192,17 @@ class Imports:
             shadow = target.schema, target.table
         self._record(
             connection,
-            _Filling(part.job, relation.oid, (relation.schema, relation.table), shadow, False, None),
+            _Filling(part.job, part.oid, (relation.schema, relation.table), shadow, False, None),
         )
 
     def _end(self, connection: Connection, part: ImportPart, filling: _Filling) -> None:
         assert part.upto is not None
         if filling.shadow is not None:
             shadow = _filled(connection, filling)
-            self._tables.swap_in(connection, part.relation, filling.source, shadow, part.job)
+            if part.merged is not None and self._tables.place_of(connection, part.relation.oid) is not None:
+                self._tables.merge_in(connection, part.relation, shadow, part.merged, part.again)
+            else:
+                self._tables.swap_in(connection, part.relation, filling.source, shadow, part.job)
         self._forget(connection, part.job)
         connection.execute(
             "INSERT INTO penstock.imports VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (sink, oid) DO UPDATE SET "
@@ -215,6 +218,7 @@ class Imports:
         staged: Sequence[StagedChanges],
         applier: Applier,
         source: tuple[str, str] | None,
+        settled: bool = False,
     ) -> _Filling:
         """The import after these; the source's table may have been altered or renamed in between."""
         latest = source or filling.source
@@ -231,13 +235,13 @@ class Imports:
                 latest = relation.schema, relation.table
             return self._tables.fitted(connection, relation, target)
 
-        applier.apply(staged, target_of, where_known=True)
+        applier.apply(staged, target_of, where_known=not settled)
         return replace(filling, source=latest, shadow=shadow)
 
     def _is_ready(self, connection: Connection, part: ImportPart) -> bool:
         row = connection.execute(
             "SELECT job FROM penstock.imports WHERE sink = %s AND oid = %s AND subscription = %s",
-            [self._sink, part.relation.oid, self._subscription],
+            [self._sink, part.oid, self._subscription],
         ).fetchone()
         return row is not None and row[0] >= part.job
 

@@ -68,6 +68,7 @@ class Shapes:
                 _execute(target, table_ddl.missing(target, place, table_ddl.after_copy(definition, place)))
                 self._own(target, [relation.oid], {(relation.schema, relation.table): place})
             return
+        self.make_types(target, relation.oid, relation.qualified_name)
         parts = [
             sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.type_name))
             for column in relation.columns

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Literal, NoReturn
 
 import psycopg
@@ -17,12 +17,13 @@ from penstock.errors import SinkRefused
 from penstock.lsn import ZERO
 from penstock.postgres.connection import Connection
 from penstock.postgres.target_names import Place
+from penstock.sinks.contract import Merged
+from penstock.sinks.merging import cannot_tell_apart
 from penstock.sinks.postgres_columns import GoneColumns, fit, is_retyped
-from penstock.sinks.postgres_foreign_keys import merge
+from penstock.sinks.postgres_filled import add_rows, replace_rows
 from penstock.sinks.postgres_rights import Rights
-from penstock.sinks.postgres_session import replicates
 from penstock.sinks.postgres_shapes import Shapes
-from penstock.sinks.postgres_target import Target, find, is_depended_on, is_referenced
+from penstock.sinks.postgres_target import Target, find, is_depended_on
 from penstock.sinks.postgres_unfollowed import fitting
 
 logger = logging.getLogger(__name__)
@@ -169,7 +170,7 @@ class Tables:
         made = self._is_made(connection, source)
         if before is not None and (not made or self._mode == "existing" or is_depended_on(connection, before)):
             self.refuse_rows_of_others(connection, source)
-            self._replace_rows(connection, before, shadow, relation.key)
+            replace_rows(connection, before, shadow, relation.key)
             self._remember(connection, relation.oid, source, made)
         else:
             place = _beside(relation.schema, relation.table, job)
@@ -185,6 +186,17 @@ class Tables:
             )
             self._remember(connection, relation.oid, source, True)
             self._shapes.settle(connection, relation, place, self.known(connection))
+
+    def merge_in(self, connection: Connection, relation: Relation, shadow: Target, merged: Merged, again: bool) -> None:
+        """The filled table takes the place of its own rows among those of the tables that it is merged with."""
+        target = self.target(connection, relation)
+        if merged.origin is not None:
+            column, value = merged.origin
+            delete = sql.SQL("DELETE FROM {} WHERE {} = %s").format(target.rows, sql.Identifier(column))
+            connection.execute(delete, [value])
+        elif again:
+            raise cannot_tell_apart(relation)
+        add_rows(connection, target, shadow)
 
     def _bring_under(self, connection: Connection, oid: int, name: tuple[str, str]) -> None:
         """The import may know of a new name before the stream does: the table that it replaces has the old one."""
@@ -244,21 +256,6 @@ class Tables:
             known = self.known(connection)
             self._shapes.set_sequences(connection, known)
             self._shapes.validate_foreign_keys(connection, known)
-
-    def _replace_rows(self, connection: Connection, before: Target, shadow: Target, key: Sequence[str]) -> None:
-        filled = {column.name for column in shadow.columns if not column.generated}
-        columns = [column.name for column in before.columns if column.name in filled and not column.generated]
-        if key and is_referenced(connection, before) and not replicates(connection):
-            merge(connection, before, shadow, columns, key)
-        else:
-            names = sql.SQL(", ").join(map(sql.Identifier, columns))
-            connection.execute(sql.SQL("DELETE FROM {}").format(before.rows))
-            connection.execute(
-                sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {}").format(
-                    before.name, names, names, shadow.name
-                )
-            )
-        connection.execute(sql.SQL("DROP TABLE {}").format(shadow.name))
 
     def _place(self, connection: Connection, relation: Relation) -> tuple[str, str]:
         """Where the source's table is in the target. A new name in the source is a new name here."""

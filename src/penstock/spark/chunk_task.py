@@ -15,6 +15,7 @@ from penstock.imports.plan import Chunk
 from penstock.imports.read_chunk import ChunkReader
 from penstock.lsn import LSN, ZERO
 from penstock.priority import in_a_thread, step_back
+from penstock.rules.passage import NO_RULES, Passage
 from penstock.sinks.contract import Batch, ImportPart, Sink
 from penstock.spark.writer import outcome
 from penstock.storage import Directory
@@ -50,6 +51,7 @@ class ChunkTask:
     url: str
     state_uri: str
     publications: tuple[str, ...]
+    rules: Passage = NO_RULES
 
     def __call__(self, chunks: Sequence[ChunkToCopy]) -> list[CopiedChunk]:
         return [in_a_thread(self._copy, chunk) for chunk in chunks]
@@ -64,7 +66,7 @@ class ChunkTask:
         part = ImportPart(job, wanted.layout.relation, "rows", chunk.number, replaces=chunk.after is not None)
         reader = ChunkReader(self.url, wanted.layout, chunk, wanted.from_lsn, self.publications)
         counted = _Counted(reader.batches())
-        done = outcome(self.sink, Batch(-1, ZERO, ZERO, staging, part), iter(counted))
+        done = outcome(self.sink, Batch(-1, ZERO, ZERO, staging, part), iter(counted), self.rules)
         if isinstance(done, PenstockError):
             return CopiedChunk(job, chunk.number, error=done)
         receipt = ChunkReceipt(chunk.number, counted.rows, counted.bytes, done, staging, chunk.after, reader.snapshot)

@@ -34,6 +34,7 @@ from penstock.lsn import LSN
 from penstock.postgres import subscription
 from penstock.postgres.connection import Connection, connect
 from penstock.retry import Backoff
+from penstock.rules.passage import Passage
 from penstock.sinks.contract import Sink
 from penstock.spark.chunk_task import ChunkTask, ChunkToCopy, CopiedChunk
 from penstock.spark.moved_keys import moved_keys
@@ -73,7 +74,7 @@ class Copier:
     ) -> None:
         self._spark, self._config, self._state, self._task = spark, config, state, task
         self._sinks = {sink.settings.name: sink for sink in sinks}
-        self._url = config.source.url.get_secret_value()
+        self._url, self._rules = config.source.url.get_secret_value(), Passage(config.rules)
         self._copies: dict[int, TableCopy] = {}
         self._queue = threading.Lock()  # of the coordinator's connection to the queue
         self._connection: Connection | None = None
@@ -304,7 +305,7 @@ class Copier:
     def _run(self, claimed: Sequence[tuple[Job, Chunk]]) -> list[CopiedChunk]:
         sink = self._sinks[claimed[0][0].sink]
         assert self._copying is not None
-        task = ChunkTask(sink, self._url, self._state.root.uri, self._copying.publications)
+        task = ChunkTask(sink, self._url, self._state.root.uri, self._copying.publications, self._rules)
         chunks = [
             ChunkToCopy(job.id, job.layout, chunk, job.from_lsn)
             for job, chunk in claimed

@@ -21,6 +21,7 @@ from penstock.imports.copying import CopierTask
 from penstock.lsn import LSN, ZERO
 from penstock.priority import step_back
 from penstock.retry import Backoff
+from penstock.rules.passage import NO_RULES, Passage
 from penstock.sinks.contract import Sink
 from penstock.spark.copier import Unfinished, copied
 from penstock.spark.delivery import SinkDelivery
@@ -40,10 +41,15 @@ class Deliveries:
     """``copies``: tables wait for their imports, which are committed here as well."""
 
     def __init__(
-        self, spark: SparkSession, sinks: Sequence[Sink[Any]], state: PipelineState, copies: bool = False
+        self,
+        spark: SparkSession,
+        sinks: Sequence[Sink[Any]],
+        state: PipelineState,
+        copies: bool = False,
+        rules: Passage = NO_RULES,
     ) -> None:
         self._spark, self._state = spark, state
-        deliveries = [(SinkDelivery(spark, sink, state, copies), sink) for sink in sinks]
+        deliveries = [(SinkDelivery(spark, sink, state, copies, rules), sink) for sink in sinks]
         self._running = [
             _Running(delivery, sink, ImportDelivery(spark, sink, state, delivery) if copies else None)
             for delivery, sink in deliveries
@@ -218,7 +224,7 @@ def deliver(
         if spark is None:
             return
         logger.info("Delivering to %s.", ", ".join(sink.settings.name for sink in sinks))
-        deliveries = Deliveries(spark, sinks, state, config.source.copies)
+        deliveries = Deliveries(spark, sinks, state, config.source.copies, Passage(config.rules))
         with copied(spark, config, sinks, state, copying) as unfinished:
             deliveries.run(stop, until, available_now, unfinished)
 

@@ -24,6 +24,7 @@ from penstock.changelog.plan import plan
 from penstock.errors import LogGap, PenstockError, SinkRefused, SinkUnavailable, SparkLost
 from penstock.imports.record import TableRecord
 from penstock.lsn import LSN, ZERO
+from penstock.rules.passage import NO_RULES, Passage
 from penstock.schema_changes.kinds import CreateTable, SetComment, TableChange
 from penstock.schema_changes.logged import LoggedCommand
 from penstock.schema_changes.words import in_words
@@ -42,8 +43,15 @@ class BatchFailed(Exception):
 class SinkDelivery:
     """Delivers to one sink. ``position`` is up to where the sink durably holds everything."""
 
-    def __init__(self, spark: SparkSession, sink: Sink[Any], state: PipelineState, copies: bool = False) -> None:
-        self._spark, self._sink, self._state, self._copies = spark, sink, state, copies
+    def __init__(
+        self,
+        spark: SparkSession,
+        sink: Sink[Any],
+        state: PipelineState,
+        copies: bool = False,
+        rules: Passage = NO_RULES,
+    ) -> None:
+        self._spark, self._sink, self._state, self._copies, self.rules = spark, sink, state, copies, rules
         self._log = ChangeLog(state.log_uri)
         self._name = sink.settings.name
         self.lock = threading.Lock()  # one commit at a time
@@ -66,7 +74,7 @@ class SinkDelivery:
             position = self._where_to_begin(self._prepare_sink())
             self._note(replace(self.known, lsn=position, updated_at=now(), state="running", error=None))
             self.tables.load(self._imported())
-        writer = Writer(self._sink, self._state.log_uri, self._state.staging_uri(self._name))
+        writer = Writer(self._sink, self._state.log_uri, self._state.staging_uri(self._name), self.rules)
         settings = self._sink.settings
         stream = (
             self._spark.readStream.format("penstock")
@@ -255,7 +263,7 @@ class SinkDelivery:
 
     def _commit_to_sink(self, batch: Batch, receipts: Sequence[Any]) -> None:
         try:
-            self._sink.commit(batch, receipts)
+            self._sink.commit(self.rules.batch(batch), receipts)
         except PenstockError:
             raise
         except Exception as error:

@@ -30,6 +30,7 @@ from penstock.imports.horizon import captured_upto
 from penstock.imports.snapshot import seen_by
 from penstock.lsn import LSN, ZERO
 from penstock.retry import Backoff
+from penstock.rules.passage import NO_RULES, Passage
 from penstock.schema_changes import kinds
 from penstock.schema_changes.kinds import TableChange
 from penstock.schema_changes.logged import logged_commands
@@ -111,6 +112,10 @@ class ImportDelivery:
         again = manifest.again or self._delivery.tables.ready(manifest.relation.oid) is not None
         return ImportPart(manifest.job, manifest.relation, phase, again=again, **members)
 
+    def _changes(self, manifest: Manifest, start: LSN, end: LSN) -> ImportPart:
+        settled = manifest.to_lsn is not None and start >= manifest.to_lsn
+        return self._part(manifest, "changes", upto=end, settled=settled)
+
     def _commit(self, part: ImportPart, receipts: Sequence[Any], staging: str = "") -> None:
         self._delivery.commit_beside(part, staging or self._staging, receipts)
 
@@ -170,6 +175,8 @@ class ImportDelivery:
         if not joining:
             start = known.replayed or manifest.from_lsn
             end, size = self._end_of_round(oid, start)
+            if start < manifest.to_lsn < end and self._delivery.rules.filters(manifest.relation):
+                end = manifest.to_lsn  # from there on a row that is absent is one that the filter held back
             if known.replayed is None or known.replayed < manifest.to_lsn or self._worth_a_round(job, size):
                 self._apply(manifest, start, end)
                 return True
@@ -204,7 +211,7 @@ class ImportDelivery:
             if position > replayed:
                 receipts, staging = self._last_changes(manifest, replayed, position)
                 if receipts:
-                    self._delivery.commit_part(self._part(manifest, "changes", upto=position), staging, receipts)
+                    self._delivery.commit_part(self._changes(manifest, replayed, position), staging, receipts)
                     failpoints.reach(failpoints.IMPORT_CAUGHT_UP)
                 Directory(staging).delete_all()
             self._delivery.commit_part(self._part(manifest, "end", upto=max(position, replayed)), self._staging, [])
@@ -243,7 +250,7 @@ class ImportDelivery:
 
     def _apply(self, manifest: Manifest, start: LSN, end: LSN) -> None:
         receipts, staging = self._written(manifest, start, end)
-        self._commit(self._part(manifest, "changes", upto=end), receipts, staging)
+        self._commit(self._changes(manifest, start, end), receipts, staging)
         failpoints.reach(failpoints.IMPORT_CAUGHT_UP)
         Directory(staging).delete_all()
 
@@ -272,8 +279,10 @@ class ImportDelivery:
         tasks = plan(self._log, start, min(end, last), parallelism, admit)
         if not tasks:
             return [], staging
-        batch = Batch(-1, start, end, staging, self._part(manifest, "changes", upto=end))
-        writer = _ChangesWriter(self._sink, self._log.directory.uri, batch, self._snapshot(manifest))
+        batch = Batch(-1, start, end, staging, self._changes(manifest, start, end))
+        writer = _ChangesWriter(
+            self._sink, self._log.directory.uri, batch, self._snapshot(manifest), self._delivery.rules
+        )
         written = self._spark.sparkContext.parallelize(tasks, len(tasks)).map(writer).collect()
         outcomes = [pickle.loads(receipt) for receipt in written]
         for found in outcomes:
@@ -326,10 +335,11 @@ class _ChangesWriter:
     log_uri: str
     batch: Batch
     snapshot: str | None
+    rules: Passage = NO_RULES
 
     def __call__(self, units: Sequence[WorkUnit]) -> bytes:
         changes = change_batches(ChangeLog(self.log_uri), units, self.batch.start)
-        return pickle.dumps(outcome(self.sink, self.batch, self._upto_end(changes)))
+        return pickle.dumps(outcome(self.sink, self.batch, self._upto_end(changes), self.rules))
 
     def _upto_end(self, changes: Iterator[ChangeBatch]) -> Iterator[ChangeBatch]:
         for batch in changes:

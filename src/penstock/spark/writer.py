@@ -16,6 +16,7 @@ from penstock.changelog.plan import WorkUnit
 from penstock.changes import ChangeBatch
 from penstock.errors import PenstockError, SinkError
 from penstock.lsn import LSN
+from penstock.rules.passage import NO_RULES, Passage
 from penstock.schema_changes.logged import SCHEMA_LOG, logged_commands
 from penstock.sinks.contract import Batch, Sink
 
@@ -32,6 +33,7 @@ class Writer:
     sink: Sink[Any]
     log_uri: str
     staging_uri: str
+    rules: Passage = NO_RULES
 
     def __call__(self, units: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = [row for batch in units for row in batch.to_pylist()]  # one row per work unit
@@ -46,7 +48,7 @@ class Writer:
         of_tables = [unit for unit in units if unit.segment and unit.table != SCHEMA_LOG]
         logged = logged_commands(change_batches(log, [unit for unit in units if unit.table == SCHEMA_LOG], batch.start))
         counted = Counted(change_batches(log, of_tables, batch.start))
-        receipt = pickle.dumps(outcome(self.sink, batch, iter(counted)))
+        receipt = pickle.dumps(outcome(self.sink, batch, iter(counted), self.rules))
         return pa.RecordBatch.from_arrays(
             [
                 pa.array([start]), pa.array([end]), pa.array([admission]), pa.array([counted.changes]),
@@ -57,10 +59,11 @@ class Writer:
         )  # fmt: skip
 
 
-def outcome(sink: Sink[Any], batch: Batch, changes: Iterator[ChangeBatch]) -> Any:
-    """The sink's receipt, or the error that it is to be raised as on the driver: Spark would keep only its text."""
+def outcome(sink: Sink[Any], batch: Batch, changes: Iterator[ChangeBatch], rules: Passage = NO_RULES) -> Any:
+    """The sink's receipt of what the rules let pass, or the error that it is to be raised as on the driver: Spark would keep
+    only its text."""
     try:
-        receipt = sink.write(batch, changes)
+        receipt = sink.write(rules.batch(batch), rules.changes(changes))
         pickle.dumps(receipt)  # one that does not pickle is a fault of the sink as well
         return receipt
     except PenstockError as error:

@@ -1,0 +1,58 @@
+"""Where rules stand: between what was captured or read, and a sink, which sees what they let pass under the target's names.
+
+Everything that reaches a sink comes through here: changes and rows of imports in the executors, parts of imports and schema
+changes on the driver. Whoever keeps account of what a sink holds (positions, imports, tables) does so in the source's terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from penstock.changes import ChangeBatch, Relation
+from penstock.rules.compiled import CompiledRules
+from penstock.rules.model import RuleSettings
+from penstock.rules.schema_commands import through_rules
+from penstock.sinks.contract import Batch, ImportPart, Merged
+
+
+class Passage:
+    """Of one pipeline; pickles. Without rules, everything passes as it is."""
+
+    def __init__(self, rules: Sequence[RuleSettings] = ()) -> None:
+        self._rules = CompiledRules(rules) if rules else None
+
+    def changes(self, batches: Iterator[ChangeBatch]) -> Iterator[ChangeBatch]:
+        """RuleError or ConfigError where the rules cannot be applied: the sink stops before anything leaks."""
+        if self._rules is None:
+            yield from batches
+            return
+        for batch in batches:
+            passed = self._rules.apply(batch)
+            if passed is not None:
+                yield passed
+
+    def batch(self, batch: Batch) -> Batch:
+        """What it says of an import and of schema changes, in the target's terms."""
+        if self._rules is None or (batch.part is None and not batch.schema_log):
+            return batch
+        return replace(
+            batch,
+            part=self._part(batch.part) if batch.part is not None else None,
+            schema_log=through_rules(self._rules, batch.schema_log),
+        )
+
+    def filters(self, relation: Relation) -> bool:
+        """Whether rows are held back, and changes do not tell whether a row was before."""
+        rules = self._rules
+        return rules is not None and relation.identity != "f" and any(step.filter for step in rules.steps(relation))
+
+    def _part(self, part: ImportPart) -> ImportPart:
+        assert self._rules is not None
+        relation = part.relation
+        output, origin = self._rules.output_relation(relation), self._rules.origin(relation)
+        merged = Merged(relation.oid, origin) if output.oid != relation.oid else None
+        return replace(part, relation=output, merged=merged, settled=part.settled and self.filters(relation))
+
+
+NO_RULES = Passage()
