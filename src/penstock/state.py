@@ -24,7 +24,7 @@ from typing import IO, Any, TypeVar
 
 from penstock.errors import ConfigError, LogError, SinkUnavailable, SlotBusy
 from penstock.lsn import LSN
-from penstock.storage import Directory
+from penstock.storage import Directory, private
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class PipelineState:
         """One delivery per sink: a second one is refused. On a local disk only; elsewhere it is the operator's care."""
         with ExitStack() as held:
             for name in sinks if self.root.is_local else ():
-                lock = held.enter_context(self._lock_file(name).open("w"))
+                lock = held.enter_context(open(self._lock_file(name), "w", opener=private))
                 if not _locked(lock):
                     raise SinkUnavailable(
                         f'Another process delivers to sink "{name}".', "Stop it, or leave this sink to it."
@@ -142,7 +142,7 @@ class PipelineState:
         if not self.root.is_local:
             yield
             return
-        with Path(self.parts.path, _CAPTURE_LOCK).open("w") as lock:
+        with open(Path(self.parts.path, _CAPTURE_LOCK), "w", opener=private) as lock:
             if not _locked(lock):
                 raise SlotBusy("Another process captures into this log.", "Stop it, or leave it to its work.")
             yield

@@ -2,6 +2,8 @@
 
 On a local disk a file is written under a temporary name, fsynced, renamed, and its directory fsynced. Object stores show
 an object only once it is complete, so there it is one PUT.
+
+On a local disk, what is made here is for its owner alone, whatever the umask: it holds rows of the source.
 """
 
 from __future__ import annotations
@@ -53,7 +55,10 @@ class Directory:
 
     def create(self) -> None:
         with _translated(self.uri):
-            self._fs.create_dir(self.path, recursive=True)
+            if self.is_local:
+                make_private_directory(self.path)
+            else:
+                self._fs.create_dir(self.path, recursive=True)
 
     def exists(self) -> bool:
         return bool(self._fs.get_file_info(self.path).type != fs.FileType.NotFound)
@@ -91,7 +96,7 @@ class Directory:
             own = f"{_TEMPORARY}{threading.get_native_id()}-{name}"  # another may write the same at the same moment
             temporary, final = Path(self.path, own), Path(self.path, name)
             try:
-                with temporary.open("wb", buffering=0) as file:
+                with open(temporary, "wb", buffering=0, opener=private) as file:
                     content(file)
                     file.flush()
                     os.fsync(file.fileno())
@@ -148,6 +153,23 @@ class Directory:
     def write_json(self, name: str, data: dict[str, Any]) -> None:
         encoded = json.dumps(data, indent=1).encode()
         self.write(name, lambda stream: stream.write(encoded))
+
+
+def private(path: str, flags: int) -> int:
+    """For ``open(…, opener=private)``: a file that is made by it is readable and writable by its owner alone."""
+    return os.open(path, flags, 0o600)
+
+
+def make_private_directory(path: str | Path) -> None:
+    """With all that is missing above it. What is there stays as it is: somebody may have given others the right to look."""
+    wanted = Path(path)
+    for each in (*reversed(wanted.parents), wanted):
+        if not each.is_dir():
+            try:
+                each.mkdir(0o700)
+            except FileExistsError:
+                if not each.is_dir():  # or another has made it at the same moment
+                    raise
 
 
 class _translated:

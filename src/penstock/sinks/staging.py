@@ -2,8 +2,8 @@
 
 Small tables travel inside the receipt. Larger ones are Arrow IPC files below the batch's staging URI; every attempt
 writes a file of its own, so two attempts of one task never meet, and a file appears under its name only when it is
-whole. Nothing is fsynced: what the end of a machine leaves half written belongs to a batch that was not committed, and that
-is made again; or to an import, which begins anew.
+whole; on a local disk it is for its owner alone. Nothing is fsynced: what the end of a machine leaves half written belongs
+to a batch that was not committed, and that is made again; or to an import, which begins anew.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import pyarrow.fs as pafs
 
 from penstock.errors import LogCorrupt, SinkError, SinkRefused, SinkUnavailable
 from penstock.sinks.contract import Batch
+from penstock.storage import make_private_directory, private
 
 INLINE_BYTES = 256 << 10
 
@@ -81,9 +82,15 @@ def _write_file(staging: str, name: str, table: pa.Table) -> Staged:
     staging = staging if "://" in staging else os.path.abspath(staging)
     try:
         filesystem, directory = _resolve(staging)
-        filesystem.create_dir(directory, recursive=True)
+        local = isinstance(filesystem, pafs.LocalFileSystem)
+        if local:
+            make_private_directory(directory)
+        else:
+            filesystem.create_dir(directory, recursive=True)
         unique = f"{_NOT_FOR_A_NAME.sub('_', name)[:80]}-{uuid.uuid4().hex}.arrow"
         temporary = f"{directory}/.{unique}.tmp"
+        if local:
+            os.close(private(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY))  # Arrow leaves the mode of what is there
         with filesystem.open_output_stream(temporary) as sink:
             _write(sink, table)
         filesystem.move(temporary, f"{directory}/{unique}")
