@@ -132,5 +132,8 @@ def test_text_that_is_not_utf8_is_refused_by_its_column() -> None:
 
 
 def test_rows_of_another_width_are_refused() -> None:
-    with pytest.raises(DecodeError, match=r"Rows of table public\.t cannot be read: .*Expected 2 columns, got 3"):
-        csv_rows(table_of(2), pa.py_buffer(b"1,2,3\n"))
+    with pytest.raises(DecodeError) as refused:
+        csv_rows(table_of(2), pa.py_buffer(b"1,s3cr3t,3\n"))
+    assert (
+        str(refused.value) == "Rows of table public.t cannot be read: Expected 2 columns, got 3."
+    )  # and shows no value

@@ -7,6 +7,7 @@ https://www.postgresql.org/docs/current/sql-copy.html
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -19,6 +20,7 @@ from penstock.lsn import LSN
 
 BATCH_BYTES = 16 << 20
 
+_COUNTS = re.compile(r"Expected \d+ columns, got \d+")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _AS_POSTGRES_QUOTES = csv.ParseOptions(
     double_quote=True, escape_char=False, newlines_in_values=True,
@@ -75,18 +77,21 @@ def _columns(relation: Relation, piece: pa.Buffer, kind: pa.DataType) -> list[pa
 
 
 def _malformed(relation: Relation, piece: pa.Buffer, error: pa.ArrowInvalid) -> DecodeError:
-    """Tells text that is not UTF-8, which a database with encoding SQL_ASCII may hold, from everything else."""
+    """Tells text that is not UTF-8, which a database with encoding SQL_ASCII may hold, from everything else. Never shows a
+    value, as Arrow does: it may be one that a rule hides."""
     where = f"Rows of table {relation.qualified_name} cannot be read"
+    counts = _COUNTS.search(str(error))
+    otherwise = DecodeError(f"{where}: {counts[0] if counts else 'they are not CSV as Postgres writes it'}.")
     try:
         columns = _columns(relation, piece, pa.binary())
     except pa.ArrowInvalid:
-        return DecodeError(f"{where}: {str(error).splitlines()[0]}.")
+        return otherwise
     for column, values in zip(relation.columns, columns, strict=True):
         try:
             values.cast(pa.string())
         except pa.ArrowInvalid:
             return DecodeError(f"{where}: column {column.name} holds text that is not UTF-8.")
-    return DecodeError(f"{where}: {str(error).splitlines()[0]}.")
+    return otherwise
 
 
 def _batch(

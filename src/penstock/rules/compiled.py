@@ -12,7 +12,7 @@ nothing leaks and keys still match.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -40,6 +40,7 @@ from penstock.rules.filtering import Undecided, filtered, null_elsewhere
 from penstock.rules.filters import Filter, compiled_filter
 from penstock.rules.model import Exclude, Keep, RuleSettings
 from penstock.rules.operands import UnfitOperand
+from penstock.rules.refused_values import keeping_values_secret
 from penstock.rules.routing import Route, caught_by, route
 
 _OPS = {"insert": (INSERT, READ), "update": (UPDATE,), "delete": (DELETE,)}
@@ -64,7 +65,7 @@ class CompiledRules:
 
     def apply(self, batch: ChangeBatch) -> ChangeBatch | None:
         """What goes on to the sinks; None if nothing does. Raises ConfigError for rules that do not fit the table, and
-        RuleError where a change does not tell enough."""
+        RuleError where a change does not tell enough or has a value that a rule cannot take; it never shows values."""
         for step in self.steps(batch.relation):
             batch = step.apply(batch)
             if not len(batch):
@@ -200,13 +201,15 @@ class Step:
             return batch
         new, old = list(batch.new), list(batch.old)
         for index, transform in self.transforms:
-            new[index] = self._transformed(batch, index, transform, batch.new, self._is_new(batch), batch.unchanged)
-            old[index] = self._transformed(batch, index, transform, batch.old, self._is_old(batch, index), {})
+            new[index] = self._transformed(batch, index, transform, _new_side, self._is_new(batch))
+            old[index] = self._transformed(batch, index, transform, _old_side, self._is_old(batch, index))
         return self._routed(replace(batch, new=new, old=old))
 
     def _filtered(self, filter: Filter, batch: ChangeBatch) -> ChangeBatch:
         try:
-            return filtered(filter, batch, self.operations)
+            return keeping_values_secret(
+                f"{self.path}.where", "the filter", batch, lambda some: filtered(filter, some, self.operations)
+            )
         except Undecided as undecided:
             raise self._cannot_tell(batch, undecided.rows, undecided.column, "the filter looks at") from None
 
@@ -228,22 +231,24 @@ class Step:
         return sent | (batch.old_kind == OLD_KEY) if self.relation.columns[index].in_identity else sent
 
     def _transformed(
-        self, batch: ChangeBatch, index: int, transform: Any, side: Sequence[pa.Array], there: Bools,
-        unchanged: Mapping[int, Bools],
-    ) -> pa.Array:  # fmt: skip
+        self, batch: ChangeBatch, index: int, transform: Any, side: Callable[[ChangeBatch], _Row], there: Bools
+    ) -> pa.Array:
         """NULL stays NULL unless the transform replaces it; what was not sent stays absent."""
-        values = side[index]
+        row = side(batch)
+        values = row.side[index]
         if not there.any():
             return values
-        row = _Row(self.relation, side, batch.old if unchanged else None, batch.old_kind, unchanged)
-        held_back = unchanged.get(index)
-        for name in sorted(transform.columns()):
-            unseen = row.unchanged(name)
+        name, held_back = self.relation.columns[index].name, row.masks.get(index)
+        for other in sorted(transform.columns()):
+            unseen = row.unchanged(other)
             if unseen is not None and (unseen & (there if held_back is None else there & ~held_back)).any():
-                raise self._cannot_tell(
-                    batch, unseen, name, f"the transform of {self.relation.columns[index].name} reads"
-                )
-        changed = transform.apply(values, row)
+                raise self._cannot_tell(batch, unseen, other, f"the transform of {name} reads")
+
+        def change(some: ChangeBatch) -> pa.Array:
+            seen = side(some)
+            return transform.apply(seen.side[index], seen)
+
+        changed = keeping_values_secret(f"{self.path}.columns.{name}", f"the transform of {name}", batch, change)
         keep = ~there if held_back is None else ~there | held_back
         if transform.nulls != "replace" and values.null_count:
             keep = keep | pc.is_null(values).to_numpy(zero_copy_only=False)
@@ -314,3 +319,11 @@ class _Row:
         """Where the value is not known; None: nowhere."""
         mask = self.masks.get(self._index(name))
         return None if mask is None else mask & (self.old_kind != OLD_FULL)
+
+
+def _new_side(batch: ChangeBatch) -> _Row:
+    return _Row(batch.relation, batch.new, batch.old if batch.unchanged else None, batch.old_kind, batch.unchanged)
+
+
+def _old_side(batch: ChangeBatch) -> _Row:
+    return _Row(batch.relation, batch.old, None, batch.old_kind, {})
