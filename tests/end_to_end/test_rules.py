@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from penstock.errors import RuleError
 from penstock.rules.transforms import parse_transform
 from penstock.testing.conditions import wait_until
 from tests.imports.pipeline_with_imports import PipelineWithImports
@@ -247,8 +249,8 @@ def test_a_new_column_comes_with_what_rows_have_in_it_already(ran: PipelineWithI
     assert ran.target is not None
     with duckdb.connect(str(ran.directory / "lake.duckdb"), read_only=True) as connection:
         in_file = set(connection.execute("select id, age from public.persons").fetchall())
-    with psycopg.connect(ran.target) as connection:
-        in_target = set(connection.execute("select id, age from persons").fetchall())
+    with psycopg.connect(ran.target) as target:
+        in_target = set(target.execute("select id, age from persons").fetchall())
     assert in_file == in_target == set(ran.execute("select id, age from people where status = 'active'"))
 
 
@@ -261,8 +263,52 @@ def test_no_raw_value_is_in_a_sink_or_beside_it(ran: PipelineWithImports) -> Non
         if file.is_file() and not file.is_relative_to(ran.directory / "state" / "log")
     ]
     assert any(file.suffix == ".jsonl" for file in looked_at)
-    raw = (SECRET.encode(), b"secret note", b"@example.")
-    assert [file for file in looked_at if any(value in file.read_bytes() for value in raw[:2])] == []
+    raw = (SECRET.encode(), b"secret note")
+    assert [file for file in looked_at if any(value in file.read_bytes() for value in raw)] == []
     with psycopg.connect(ran.target) as connection:
         found = connection.execute("select p::text from persons p").fetchall()
-    assert not any(value.decode() in row for (row,) in found for value in raw[:2])
+    assert not any(value.decode() in row for (row,) in found for value in raw)
+
+
+STRICT = """
+rules:
+  - tables: ["public.*"]
+    coverage: strict
+    columns: {{id: {{keep: true}}, ssn: {{transform: hash, salt: pepper}}{more}}}
+"""
+
+
+def test_a_new_column_that_no_rule_mentions_stops_a_strict_sink_before_it_leaks(
+    database: str, tmp_path: Path, spark: SparkSession
+) -> None:
+    with psycopg.connect(database, autocommit=True) as source:
+        source.execute("create table people (id int primary key, ssn text); insert into people values (1, 'one')")
+    pipeline = PipelineWithImports(database, tmp_path, sinks=STRICT.format(more=""))
+    with pytest.raises(RuleError, match=r"No rule mentions the column nick of public\.people"):
+        _add_a_column(pipeline, spark)
+    log = tmp_path / "state" / "log"
+    held = [file for file in tmp_path.rglob("*") if file.is_file() and not file.is_relative_to(log)]
+    assert [file for file in held if b"leaks" in file.read_bytes()] == []
+
+    mended = STRICT.format(more=", nick: {transform: literal, value: hidden}")
+    pipeline = PipelineWithImports(database, tmp_path, sinks=mended)
+    with pipeline.running(spark):
+        pipeline.await_arrival()
+    with duckdb.connect(str(tmp_path / "lake.duckdb"), read_only=True) as lake:
+        assert lake.execute("select id, nick from public.people order by id").fetchall() == [
+            (1, "hidden"),
+            (2, "hidden"),
+        ]
+
+
+def _add_a_column(pipeline: PipelineWithImports, spark: SparkSession) -> None:
+    with pipeline.running(spark):
+        pipeline.await_streaming()
+        pipeline.execute("alter table people add nick text default 'leaks'")
+        pipeline.execute("insert into people values (2, 'two', 'leaks')")
+        wait_until(
+            lambda: all(
+                (state := pipeline.state.sink(name)) and state.state == "failed" for name in ("lake", "events")
+            ),
+            what="both sinks to stop",
+        )
