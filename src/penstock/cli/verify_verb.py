@@ -74,7 +74,10 @@ def _show(report: TableReport) -> None:
     console = Console(soft_wrap=True, highlight=False, markup=False)
     console.print(f"{_WORDS[report.state]:9}", style=_STYLES[report.state], end="")
     because = f"  {report.because}" if report.because else ""
-    console.print(f"{report.sink}  {report.qualified_name}  {report.rows:,} rows{because}")
+    name = f"{report.qualified_name} as {report.target}" if report.target else report.qualified_name
+    console.print(f"{report.sink}  {name}  {report.rows:,} rows{because}")
+    for note in report.notes:
+        console.print(f"         {note}")
     for difference in report.differences:
         console.print(f"         {difference}")
     if report.more:

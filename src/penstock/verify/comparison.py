@@ -15,7 +15,7 @@ Memory is bounded by the chunks that are read at a time and by ``_ROWS_AT_ONCE``
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -27,7 +27,7 @@ from penstock.errors import SourceUnavailable
 from penstock.imports.layout import TableLayout
 from penstock.imports.plan import Chunk
 from penstock.imports.read_chunk import LayoutChanged
-from penstock.verify.judging import ROUNDS, judge
+from penstock.verify.judging import ROUNDS, judge, named
 from penstock.verify.report import Difference, Kind, TableReport
 from penstock.verify.suspects import bag_differences, suspects
 from penstock.verify.target import Figures, Key, TablePair, no_figures
@@ -35,7 +35,6 @@ from penstock.verify.target import Figures, Key, TablePair, no_figures
 _ROWS_PER_BUCKET = 500
 _FEWEST_BUCKETS, _MOST_BUCKETS = 64, 16_384
 _ROWS_AT_ONCE = 2_000_000
-_KEYS_AT_ONCE = 2_000
 
 _R = TypeVar("_R")
 
@@ -44,7 +43,7 @@ _R = TypeVar("_R")
 class TableComparison:
     """``catch_up``: returns when the sink holds all that is committed by then. ``most``: differences to name.
 
-    ``progress`` hears of the rows compared so far.
+    ``progress`` hears of the rows compared so far. ``keys_at_once``: suspects that are judged together.
     """
 
     sink: str
@@ -54,6 +53,7 @@ class TableComparison:
     catch_up: Callable[[], object]
     workers: int = 2
     most: int = 20
+    keys_at_once: int = 2_000
     progress: Callable[[int], None] = lambda rows: None
 
     def run(self) -> TableReport:
@@ -69,19 +69,21 @@ class TableComparison:
     def _keyed(self) -> TableReport:
         source, target = self._figures()
         differences: list[Difference] = []
-        unjudged: list[Key] = []
+        unjudged: list[Mapping[str, str | None]] = []
+        shared = 0
         more = False
         for buckets in _groups(source, target):
-            for keys in _slices(suspects(*self._keys(buckets)), _KEYS_AT_ONCE):
+            for keys in _slices(suspects(*self._keys(buckets)), self.keys_at_once):
                 if len(differences) >= self.most:
                     more = True
                     break
                 verdicts = judge(self.pair, keys, self.catch_up)
                 differences += verdicts.differences
                 unjudged += verdicts.unjudged
+                shared += len(verdicts.shared)
             if more:
                 break
-        return self._report(source, differences, unjudged, more)
+        return self._report(source, differences, unjudged, more, shared)
 
     def _bag(self) -> TableReport:
         """Two rounds that find the same, or the source was still moving: see ``judging.py``."""
@@ -97,7 +99,7 @@ class TableComparison:
             if still and known is not None and all(map(np.array_equal, known, (again, target))):
                 return self._bag_report(again, target)
             known, source = ((again, target) if still else None), again
-        return self._report(source, [], [()])
+        return self._report(source, [], [{}])
 
     def _bag_report(self, source: Figures, target: Figures) -> TableReport:
         """Names rows of the first buckets that differ, and says if there are more."""
@@ -105,21 +107,26 @@ class TableComparison:
         lacking, extra = bag_differences(*self._keys(buckets))
         kinds: list[tuple[Kind, Counter[Key]]] = [("missing", lacking), ("extra", extra)]
         found = [
-            Difference(dict(zip(self.pair.key, row, strict=True)), kind, rows=count)
+            Difference(named(self.pair, row, known=kind == "missing"), kind, rows=count)
             for kind, rows in kinds
             for row, count in rows.items()
         ]
         return self._report(source, found, [], more=bool(others))
 
     def _report(
-        self, source: Figures, differences: list[Difference], unjudged: Sequence[Key], more: bool = False
+        self,
+        source: Figures,
+        differences: list[Difference],
+        unjudged: Sequence[Mapping[str, str | None]],
+        more: bool = False,
+        shared: int = 0,
     ) -> TableReport:
         relation = self.layout.relation
         return TableReport(
             self.sink, relation.schema, relation.table,
             "differs" if differences else "changing" if unjudged else "equal", rows=int(source[0].sum()),
             differences=tuple(differences[: self.most]), more=more or len(differences) > self.most,
-            unjudged=tuple(dict(zip(self.pair.key, key, strict=False)) for key in unjudged),
+            unjudged=tuple(unjudged), shared_keys=shared,
         )  # fmt: skip
 
     @property

@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from typing import TypeVar
 
 import duckdb
@@ -17,16 +16,15 @@ import pyarrow as pa
 from penstock.errors import SinkRefused, SinkUnavailable
 from penstock.imports.layout import TableLayout
 from penstock.imports.plan import Chunk
-from penstock.imports.read_chunk import ChunkReader
-from penstock.lsn import LSN, ZERO
+from penstock.lsn import LSN
 from penstock.pgoutput.types import typed
-from penstock.postgres.connection import connect, translated_errors
 from penstock.sinks.duckdb import DuckDBSettings
 from penstock.sinks.duckdb_file import CATALOG, DuckDBFile, quoted
 from penstock.sinks.duckdb_target import Target, load_columns, target_schema
 from penstock.verify.duckdb_values import HashedRows, compared_type
-from penstock.verify.keyed_rows import SETTINGS, VERSION, copied, source_rows_query, text_columns
-from penstock.verify.target import Figures, Key, Row, figures_of, no_figures
+from penstock.verify.hashed_source import HashedSource, arrow, key_table
+from penstock.verify.source_rows import PlainRows
+from penstock.verify.target import Columns, Expected, Figures, Key, Row, figures_of, no_figures
 
 _PATIENCE = 60.0  # for a file that somebody has open
 _PAUSE = 0.05
@@ -74,7 +72,11 @@ class DuckDBTarget:
         return self.read(look)
 
     def pair(self, layout: TableLayout) -> DuckDBPair | None:
-        source = layout.relation.schema, layout.relation.table
+        return self.ruled_pair(Expected(PlainRows(self.source_url, layout, self.publications)))
+
+    def ruled_pair(self, expected: Expected) -> DuckDBPair | None:
+        relation = expected.rows.relation
+        source = relation.schema, relation.table
 
         def look(engine: Engine) -> Target | None:
             if not _has(engine, "tables"):
@@ -88,121 +90,92 @@ class DuckDBTarget:
             return Target(target_schema(source[0]), found[0][0], load_columns(found[0][1]), None)
 
         target = self.read(look)
-        return None if target is None or not layout.relation.columns else DuckDBPair(self, layout, target)
+        return None if target is None or not relation.columns else DuckDBPair(self, expected, target)
 
 
 class DuckDBPair:
     """A column that the file has not got yet counts as NULL there."""
 
-    def __init__(self, target: DuckDBTarget, layout: TableLayout, mirrored: Target) -> None:
-        self._target, self._layout, self._mirrored = target, layout, mirrored
-        relation = self._relation = layout.relation
+    def __init__(self, target: DuckDBTarget, expected: Expected, mirrored: Target) -> None:
+        self._target, self._mirrored = target, mirrored
+        relation = self._relation = expected.rows.relation
         self.columns = tuple(column.name for column in relation.columns)
         self.key = relation.key or self.columns
+        self.hidden = expected.transformed
         self._policy = target.settings.unrepresentable
         types = [compared_type(column, mirrored.columns.get(column.name), self._policy) for column in relation.columns]
         here = [f"c{index}" for index in range(len(types))]
-        there = [quoted(mirrored.columns[name][0]) if name in mirrored.columns else "NULL" for name in self.columns]
         key = [self.columns.index(name) for name in self.key]
-        self._source_rows = HashedRows(here, types, key)
-        self._target_rows = HashedRows(there, types, key)
+        self._source = HashedSource(expected.rows, HashedRows(here, types, key), self._typed)
+        self._target_rows = HashedRows([self._there(name) for name in self.columns], types, key)
+        self._conditions = [f"{self._there(name)} = {_literal(value)}" for name, value in expected.origins.items()]
 
     def source_figures(self, chunk: Chunk, buckets: int) -> Figures:
-        figures = no_figures(buckets)
-        with _engine() as engine:
-            for rows in self._read(chunk):
-                engine.register("batch", rows)
-                figures += figures_of(_arrow(engine, self._source_rows.figures("batch", buckets)), buckets)
-                engine.unregister("batch")
-        return figures
+        return self._source.figures(chunk, buckets)
 
     def target_figures(self, buckets: int) -> Figures:
         figures = no_figures(buckets)
         for part in self._parts():
             query = self._target_rows.figures(part, buckets)
-            figures += figures_of(self._target.read(lambda engine, query=query: _arrow(engine, query)), buckets)  # type: ignore[misc]
+            figures += figures_of(self._target.read(lambda engine, query=query: arrow(engine, query)), buckets)  # type: ignore[misc]
         return figures
 
     def source_keys(self, chunk: Chunk, buckets: int, wanted: Sequence[int]) -> pa.Table:
-        query = self._source_rows.keys("batch", buckets, wanted)
-        found = []
-        with _engine() as engine:
-            for rows in self._read(chunk):
-                engine.register("batch", rows)
-                found.append(_arrow(engine, query))
-                engine.unregister("batch")
-        return pa.concat_tables(found) if found else self._source_rows.no_keys()
+        return self._source.keys(chunk, buckets, wanted)
 
     def target_keys(self, buckets: int, wanted: Sequence[int]) -> pa.Table:
         found = []
         for part in self._parts():
             query = self._target_rows.keys(part, buckets, wanted)
-            found.append(self._target.read(lambda engine, query=query: _arrow(engine, query)))  # type: ignore[misc]
+            found.append(self._target.read(lambda engine, query=query: arrow(engine, query)))  # type: ignore[misc]
         return pa.concat_tables(found) if found else self._target_rows.no_keys()
 
     def source_rows(self, keys: Sequence[Key]) -> list[tuple[Key, str, Row]]:
-        doing = f"Reading table {self._relation.qualified_name}"
-        query = source_rows_query(self._layout, keys)
-        with closing(connect(self._target.source_url, application_name="penstock verify")) as connection:
-            with translated_errors(doing):
-                connection.execute(SETTINGS)
-            found = copied(connection, query, [*text_columns(self._relation), VERSION], doing).combine_chunks()
-        versions = found.columns[-1].to_pylist()
-        batch = self._typed([column.combine_chunks() for column in found.columns[:-1]])
-        with _engine() as engine:
-            engine.register("batch", batch)
-            rows = engine.execute(self._source_rows.texts("batch")).fetchall()
-        return [(self._key_of(row), str(version), row) for row, version in zip(rows, versions, strict=True)]
+        return self._source.with_keys(keys)
 
     def target_rows(self, keys: Sequence[Key]) -> list[tuple[Key, Row]]:
-        names = [f"k{index}" for index in range(len(self.key))]
-        wanted = pa.table([pa.array(texts, pa.string()) for texts in zip(*keys, strict=True)], names=names)
+        wanted = key_table(keys)
 
         def look(engine: Engine) -> list[tuple[str | None, ...]]:
             engine.register("wanted", wanted)
-            found = engine.execute(self._target_rows.texts(self._mirrored.sql, among="wanted")).fetchall()
+            found = engine.execute(self._target_rows.texts(self._part(), among="wanted")).fetchall()
             engine.unregister("wanted")
             return found
 
         return [(self._key_of(row), row) for row in self._target.read(look)]
 
+    def _there(self, name: str) -> str:
+        return quoted(self._mirrored.columns[name][0]) if name in self._mirrored.columns else "NULL"
+
     def _parts(self) -> Iterator[str]:
         """The target's table in parts by row number. Numbers that move meanwhile make suspects, which are looked at again."""
         if any(name.lower() == "rowid" for name, _ in self._mirrored.columns.values()):  # that is what it means there
-            yield self._mirrored.sql
+            yield self._part()
             return
         query = f"SELECT coalesce(max(rowid), -1) FROM {self._mirrored.sql}"
         last = int(self._target.read(lambda engine: engine.execute(query).fetchall())[0][0])
         for first in range(0, last + 1, _ROWS_AT_ONCE):
-            end = f" AND rowid < {first + _ROWS_AT_ONCE}" if first + _ROWS_AT_ONCE <= last else ""
-            yield f"(SELECT * FROM {self._mirrored.sql} WHERE rowid >= {first}{end})"
+            end = [f"rowid < {first + _ROWS_AT_ONCE}"] if first + _ROWS_AT_ONCE <= last else []
+            yield self._part(f"rowid >= {first}", *end)
 
-    def _read(self, chunk: Chunk) -> Iterator[pa.Table]:
-        reader = ChunkReader(self._target.source_url, self._layout, chunk, ZERO, self._target.publications)
-        with closing(reader.batches()) as batches:
-            for batch in batches:
-                yield self._typed(batch.new)
+    def _part(self, *conditions: str) -> str:
+        """Of the target's rows that are this table's."""
+        every = [*conditions, *self._conditions]
+        return f"(SELECT * FROM {self._mirrored.sql} WHERE {' AND '.join(every)})" if every else self._mirrored.sql
 
-    def _typed(self, texts: Sequence[pa.Array]) -> pa.Table:
+    def _typed(self, texts: Columns) -> list[pa.Array]:
         name = self._relation.qualified_name
-        arrays = [
+        return [
             typed(text, column, self._policy, where=name)
             for text, column in zip(texts, self._relation.columns, strict=True)
         ]
-        return pa.table(arrays, names=[f"c{index}" for index in range(len(arrays))])
 
     def _key_of(self, row: Row) -> Key:
         return tuple(row[index] for index in self._relation.key_indexes)
 
 
-def _engine() -> Engine:
-    engine = duckdb.connect(config={"autoinstall_known_extensions": "false", "memory_limit": "1GB", "threads": 1})
-    engine.execute("SET TimeZone = 'UTC'")
-    return engine
-
-
-def _arrow(engine: Engine, query: str) -> pa.Table:
-    return engine.sql(query).to_arrow_table()
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _has(engine: Engine, table: str, schema: str = "penstock") -> bool:

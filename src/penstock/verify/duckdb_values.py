@@ -50,13 +50,16 @@ class HashedRows:
         names = [*(f"k{index}" for index in range(len(self.key))), "h"]
         return pa.table([pa.array([], pa.string())] * len(names), names=names)
 
-    def texts(self, source: str, among: str | None = None) -> str:
-        """Every column as text; of those rows whose key is one of ``among``."""
+    def texts(self, source: str, among: str, also: str | None = None, most: int | None = None) -> str:
+        """Every column as text, of those rows whose key is one of ``among``. ``also``: a column besides. ``most``: per key."""
         texts = ", ".join(f"{self._text(index)} AS t{index}" for index in range(len(self.columns)))
-        if among is None:
-            return f"SELECT {texts} FROM {source}"
+        texts += f", {also}" if also else ""
         same = " AND ".join(f"t.t{column} IS NOT DISTINCT FROM w.k{index}" for index, column in enumerate(self.key))
-        return f"SELECT t.* FROM (SELECT {texts} FROM {source}) AS t SEMI JOIN {among} AS w ON {same}"
+        query = f"SELECT t.* FROM (SELECT {texts} FROM {source}) AS t SEMI JOIN {among} AS w ON {same}"
+        if most is None:
+            return query
+        key = ", ".join(f"t{column}" for column in self.key)
+        return f"SELECT * FROM ({query}) QUALIFY row_number() OVER (PARTITION BY {key}) <= {most}"
 
     def _hashed(self, source: str) -> str:
         key = ", ".join(self._hashable(index) for index in self.key)

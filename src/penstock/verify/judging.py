@@ -12,6 +12,9 @@ One whose row did not change in between, and yet differs from the target's, has 
 same rows on both sides: a row that was there only between 1 and 4 leaves no trace in either, but it does not come back
 just as it was at the same moment of the next round. After a few rounds, those that still change are given up: nobody can
 tell, and that is no difference.
+
+Rules may give several rows of the source one key. Which of them the target has, if any, is a matter of their past: such keys
+are counted, and not judged.
 """
 
 from __future__ import annotations
@@ -19,12 +22,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from penstock.verify.report import Difference, Verdicts
+from penstock.verify.report import HIDDEN, Difference, Verdicts
 from penstock.verify.target import Key, Row, TablePair
 
 ROUNDS = 6
 
-# What a side has of a key: each row with its version. More than one row only in a target without a unique index.
+# What a side has of a key: each row with its version. More than one row only in a target without a unique index, or by rules.
 _Seen = tuple[tuple[str, Row], ...]
 
 
@@ -42,6 +45,9 @@ def judge(pair: TablePair, keys: Sequence[Key], catch_up: Callable[[], object], 
         waiting = []
         for key in pending:
             mirrored = target[key]
+            if len(before[key]) > 1 or len(after[key]) > 1:
+                verdicts.shared.append(key)
+                continue
             if _rows(mirrored) in (_rows(before[key]), _rows(after[key])):
                 continue
             if before[key] == after[key] and seen_before.get(key) == (after[key], mirrored):
@@ -50,7 +56,7 @@ def judge(pair: TablePair, keys: Sequence[Key], catch_up: Callable[[], object], 
             seen_before[key] = (after[key], mirrored)
             waiting.append(key)
         pending = waiting
-    verdicts.unjudged.extend(pending)
+    verdicts.unjudged.extend(named(pair, key, known=bool(seen_before[key][0])) for key in pending)
     return verdicts
 
 
@@ -66,12 +72,20 @@ def _rows(seen: _Seen) -> list[Row]:
 
 
 def _difference(pair: TablePair, key: Key, source: _Seen, target: _Seen) -> Difference:
-    named = dict(zip(pair.key, key, strict=True))
+    shown = named(pair, key, known=bool(source))
     if not target:
-        return Difference(named, "missing")
+        return Difference(shown, "missing")
     if not source:
-        return Difference(named, "extra")
+        return Difference(shown, "extra")
     if len(target) > len(source):
-        return Difference(named, "repeated", rows=len(target))
+        return Difference(shown, "repeated", rows=len(target))
     columns = zip(pair.columns, source[0][1], target[0][1], strict=True)
-    return Difference(named, "differs", tuple(name for name, here, there in columns if here != there))
+    return Difference(shown, "differs", tuple(name for name, here, there in columns if here != there))
+
+
+def named(pair: TablePair, key: Key, known: bool) -> dict[str, str | None]:
+    """A key as it is shown. Not ``known``: the target alone has it, and it may be what rules are to hide."""
+    return {
+        name: HIDDEN if value is not None and name in pair.hidden and not known else value
+        for name, value in zip(pair.key, key, strict=True)
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -22,12 +22,15 @@ SETTINGS = f"{PINNED_SETTINGS}; set lock_timeout = '5s'; set jit = off"
 VERSION = Column("xmin", 25, "text", "text")
 
 
-def source_rows_query(layout: TableLayout, keys: Sequence[Key]) -> sql.Composed:
-    """The columns of the relation, and behind them each row's version. Honours row filters and partitions left out."""
+def source_rows_query(layout: TableLayout, keys: Sequence[Key] | None) -> sql.Composed:
+    """The columns of the relation, and behind them each row's version. Honours row filters and partitions left out.
+
+    ``keys``: None for all rows.
+    """
     relation = layout.relation
     columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in relation.columns)
     name = sql.Identifier(relation.schema, relation.table)
-    conditions = [with_keys(relation, keys)]
+    conditions = [sql.SQL("true") if keys is None else with_keys(relation, keys)]
     if layout.row_filter is not None:
         conditions.append(sql.SQL("({})").format(sql.SQL(layout.row_filter)))
     if layout.leaves_out:
@@ -65,11 +68,21 @@ def _literals(relation: Relation, key: Key) -> list[sql.Composable]:
 
 def copied(connection: Connection, query: sql.Composed, columns: Sequence[Column], doing: str) -> pa.Table:
     """The rows of a query as text, in a statement of its own; columns c0, c1, …"""
+    names = [f"c{index}" for index in range(len(columns))]
+    tables = list(streamed(connection, query, columns, doing))
+    return pa.concat_tables(tables) if tables else pa.table([pa.array([], pa.string())] * len(names), names=names)
+
+
+def streamed(
+    connection: Connection, query: sql.Composed, columns: Sequence[Column], doing: str
+) -> Generator[pa.Table, None, None]:
+    """The same, some 4 MiB at a time."""
     shape = Relation(0, "", doing, "n", tuple(columns))
     names = [f"c{index}" for index in range(len(columns))]
     with translated_errors(doing), closing(copy_out(connection, query)) as pieces:
-        tables = [pa.table(csv_rows(shape, piece), names=names) for piece in pieces if piece.size]
-    return pa.concat_tables(tables) if tables else pa.table([pa.array([], pa.string())] * len(names), names=names)
+        for piece in pieces:
+            if piece.size:
+                yield pa.table(csv_rows(shape, piece), names=names)
 
 
 def text_columns(relation: Relation) -> list[Column]:

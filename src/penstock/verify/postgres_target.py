@@ -3,6 +3,8 @@
 The hash of a row is that of its text, made under pinned output settings and an empty search_path on both sides, and
 hashed byte by byte (COLLATE "C"). Should the two servers ever hash differently, every row would be a suspect, and be
 found equal when its values are compared: slow, not wrong.
+
+Of tables with rules, the rows of both sides are read: ``ruled_postgres.py``.
 """
 
 from __future__ import annotations
@@ -15,14 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from penstock.changes import Column
+from penstock.changes import Column, Relation
 from penstock.errors import SinkRefused, SinkUnavailable, SourceError, SourceUnavailable
 from penstock.imports.layout import TableLayout
 from penstock.imports.plan import Chunk, chunk_query
 from penstock.lsn import LSN
 from penstock.postgres.connection import Connection, connect, translated_errors
 from penstock.verify.keyed_rows import SETTINGS, VERSION, copied, source_rows_query, with_keys
-from penstock.verify.target import Figures, Key, Row, figures_of
+from penstock.verify.ruled_postgres import RuledPostgresPair, TargetTable
+from penstock.verify.target import Expected, Figures, Key, Row, figures_of
 
 _INTEGER = Column("n", 20, "bigint", "int8")
 _ROW_SEED, _KEY_SEED = 0, 1  # two hashes that have nothing to do with each other, where the key is the whole row
@@ -33,19 +36,33 @@ class PostgresTarget:
 
     def __init__(self, sink: str, url: str, source_url: str) -> None:
         self._sink, self._source_url = sink, source_url
-        self._lock = threading.Lock()
-        with _of_the_sink(sink):
-            self._connection = connect(url, application_name="penstock verify")
-            with translated_errors("Preparing the session"):
-                self._connection.execute(SETTINGS)
+        self._url, self._lock, self._casting_lock = url, threading.Lock(), threading.Lock()
+        self._casting: Connection | None = None
+        self._connection = self._connected()
 
     def close(self) -> None:
         self._connection.close()
+        if self._casting is not None:
+            self._casting.close()
 
     @contextmanager
     def session(self) -> Iterator[Connection]:
         with self._lock, _of_the_sink(self._sink):
             yield self._connection
+
+    @contextmanager
+    def casting_session(self) -> Iterator[Connection]:
+        """Another, so that values can be cast while rows are read."""
+        with self._casting_lock, _of_the_sink(self._sink):
+            self._casting = self._casting or self._connected()
+            yield self._casting
+
+    def _connected(self) -> Connection:
+        with _of_the_sink(self._sink):
+            connection = connect(self._url, application_name="penstock verify")
+            with translated_errors("Preparing the session"):
+                connection.execute(SETTINGS)
+            return connection
 
     def position(self) -> LSN | None:
         with self.session() as connection, translated_errors("Reading penstock.progress"):
@@ -56,37 +73,40 @@ class PostgresTarget:
         return None if row is None or row[0] is None else LSN.parse(row[0])
 
     def pair(self, layout: TableLayout) -> PostgresPair | None:
-        relation = layout.relation
+        found = self._look_for(layout.relation)
+        return None if found is None else PostgresPair(self, layout, found, self._source_url)
+
+    def ruled_pair(self, expected: Expected) -> RuledPostgresPair | None:
+        found = self._look_for(expected.rows.relation)
+        return None if found is None else RuledPostgresPair(self, expected, found)
+
+    def _look_for(self, relation: Relation) -> TargetTable | None:
         with self.session() as connection, translated_errors(f"Looking for {relation.qualified_name}"):
             rows = connection.execute(
-                "select a.attname::text, c.relkind = 'p' from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+                "select c.relkind = 'p', a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod) from pg_class c "
+                "join pg_namespace n on n.oid = c.relnamespace "
                 "left join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped "
                 "where n.nspname = %s and c.relname = %s and c.relkind in ('r', 'p')",
                 [relation.schema, relation.table],
             ).fetchall()
         if not rows:
             return None
-        return PostgresPair(self, layout, {name for name, _ in rows}, rows[0][1], self._source_url)
+        types = {name: kind for _, name, kind in rows if name is not None}
+        return TargetTable(relation.schema, relation.table, types, partitioned=rows[0][0])
 
 
 class PostgresPair:
     """A column that the target lacks counts as NULL there; what it has beyond the source's is not looked at."""
 
-    def __init__(
-        self, target: PostgresTarget, layout: TableLayout, known: set[str], partitioned: bool, source_url: str
-    ) -> None:
+    hidden: frozenset[str] = frozenset()
+
+    def __init__(self, target: PostgresTarget, layout: TableLayout, mirrored: TargetTable, source_url: str) -> None:
         self._target, self._layout, self._source_url = target, layout, source_url
         relation = self._relation = layout.relation
         self.columns = tuple(column.name for column in relation.columns)
         self.key = relation.key or self.columns
         self._doing = f"Reading table {relation.qualified_name}"
-        listed = sql.SQL(", ").join(
-            sql.Identifier(name) if name in known else sql.SQL("null::text as {}").format(sql.Identifier(name))
-            for name in self.columns
-        )
-        self._mirrored = sql.SQL("select {} from {}" if partitioned else "select {} from only {}").format(
-            listed, sql.Identifier(relation.schema, relation.table)
-        )
+        self._mirrored = mirrored.rows(self.columns)
 
     def source_figures(self, chunk: Chunk, buckets: int) -> Figures:
         with self._source() as connection:

@@ -11,6 +11,8 @@ from penstock.verify.target import Key
 Progress = Callable[[str, str, int, int | None], None]
 """Sink, table, rows compared so far, and how many there are about; None if nobody knows."""
 
+HIDDEN = "(hidden)"
+
 Kind = Literal["missing", "extra", "differs", "repeated"]
 
 _SAID: dict[Kind, str] = {
@@ -39,7 +41,8 @@ class Difference:
 class TableReport:
     """``state``: equal, differs, changing (nothing differs, but some rows changed too fast to be judged), left_out.
 
-    ``more``: there are differences beyond those that are named. ``rows``: how many the source had.
+    ``more``: there are differences beyond those that are named. ``rows``: how many the source had, or rules let through.
+    The last four are of tables with rules.
     """
 
     sink: str
@@ -51,10 +54,24 @@ class TableReport:
     more: bool = False
     unjudged: tuple[Mapping[str, str | None], ...] = ()
     because: str | None = None  # it was left out, or the sink has no such table
+    target: str | None = None  # its name in the sink, if that is another
+    together_with: tuple[str, ...] = ()  # tables that go to the same name, with nothing to tell their rows apart
+    columns_left_out: Mapping[str, str] = field(default_factory=dict)  # by their names in the sink, and why
+    shared_keys: int = 0  # keys that several rows have after the rules, which cannot be judged
 
     @property
     def qualified_name(self) -> str:
         return f"{self.schema}.{self.table}"
+
+    @property
+    def notes(self) -> list[str]:
+        """What was not compared, or not by itself."""
+        found = [f"column {name} was not compared: {why}" for name, why in self.columns_left_out.items()]
+        if self.together_with:
+            found.append(f"compared together with {', '.join(self.together_with)}")
+        if self.shared_keys:
+            found.append(f"{self.shared_keys:,} keys were not compared: the rules give each of them to several rows")
+        return found
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -65,7 +82,8 @@ class Verdicts:
     """Of some suspects."""
 
     differences: list[Difference] = field(default_factory=list)
-    unjudged: list[Key] = field(default_factory=list)
+    unjudged: list[Mapping[str, str | None]] = field(default_factory=list)
+    shared: list[Key] = field(default_factory=list)
 
 
 def unwatched(sink: str, table: str, rows: int, estimated: int | None) -> None:

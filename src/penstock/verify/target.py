@@ -7,13 +7,15 @@ orders text by its bytes. Hashes also let the source be read page by page, in th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.changes import Relation
 from penstock.imports.layout import TableLayout
 from penstock.imports.plan import Chunk
 from penstock.lsn import LSN
@@ -28,15 +30,50 @@ Sums, not XOR: two equal rows of a table without a key must not cancel each othe
 """
 
 
+Columns = Sequence[pa.Array]
+"""Of rows, as text."""
+
+
+class SourceRows(Protocol):
+    """The rows that a sink should hold. ``relation``: how they look there. Called from several threads."""
+
+    @property
+    def relation(self) -> Relation: ...
+
+    def chunk(self, chunk: Chunk) -> Generator[Columns, None, None]:
+        """Those of a chunk, read in a short transaction."""
+        ...
+
+    def with_keys(self, keys: Sequence[Key]) -> Generator[tuple[Columns, pa.Array], None, None]:
+        """Those with these keys as they are now, and each row's version. Others may be among them."""
+        ...
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What rules make of a table. ``origins``: only those rows of the target are its own that have these values.
+
+    ``transformed``: columns whose values rules change.
+    """
+
+    rows: SourceRows
+    origins: Mapping[str, str] = field(default_factory=dict)
+    transformed: frozenset[str] = frozenset()
+
+
 class TablePair(Protocol):
     """A table of the source and the one of the target that mirrors it. ``buckets`` is always a power of two.
 
     ``key``: the columns that a row is known by; all of them where the table has no key. Keys and values are texts, written
     alike for both sides, so that they can be compared as they are; those of keys can be cast by the source.
+
+    ``hidden``: columns whose values, as the target has them, are not to be shown: rules change them, and the target may have
+    one that they did not.
     """
 
     key: tuple[str, ...]
     columns: tuple[str, ...]
+    hidden: frozenset[str]
 
     def source_figures(self, chunk: Chunk, buckets: int) -> Figures:
         """Of a chunk of the source's table, read in a short transaction. Called from several threads."""
@@ -51,7 +88,10 @@ class TablePair(Protocol):
     def target_keys(self, buckets: int, wanted: Sequence[int]) -> pa.Table: ...
 
     def source_rows(self, keys: Sequence[Key]) -> list[tuple[Key, str, Row]]:
-        """The rows with these keys as they are now, each with its key and its version (xmin)."""
+        """The rows with these keys as they are now, each with its key and its version (xmin).
+
+        Several with one key only where rules make different keys equal; then two of them will do.
+        """
         ...
 
     def target_rows(self, keys: Sequence[Key]) -> list[tuple[Key, Row]]: ...
@@ -64,6 +104,10 @@ class VerifiableTarget(Protocol):
 
     def pair(self, layout: TableLayout) -> TablePair | None:
         """None: the target has no such table."""
+        ...
+
+    def ruled_pair(self, expected: Expected) -> TablePair | None:
+        """The same of a table with rules."""
         ...
 
     def close(self) -> None: ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -28,10 +28,15 @@ from penstock.verify.comparison import TableComparison
 from penstock.verify.duckdb_target import DuckDBTarget
 from penstock.verify.postgres_target import PostgresTarget
 from penstock.verify.report import Progress, TableReport, unwatched
+from penstock.verify.ruled_tables import RuledTables, ruled_tables
 from penstock.verify.standing import Standing
-from penstock.verify.target import VerifiableTarget
+from penstock.verify.target import Expected, TablePair, VerifiableTarget
 
 VERIFIABLE = ("duckdb", "postgres")
+
+_NO_TABLE = "it is a part of another published table, or was dropped"
+_INCOMPLETE = "its import is not complete; `penstock tables FILE list` shows how far it is"
+_KEYS_AT_ONCE, _KEYS_PER_SCAN = 2_000, 20_000
 
 
 @dataclass(frozen=True)
@@ -55,11 +60,16 @@ class Verification:
             )
         sinks = self._verifiable(chosen)
         wanted = self._tables(found, tables)
+        ruled = self._ruled(found)
+        groups = list(dict.fromkeys(ruled.get(table.oid, table) for table in wanted))
         for settings in sinks:
             with closing(_target(settings, self._url, found.publications)) as target:
                 standing = Standing(self.connection, found, self.state, settings.name, target.position)
-                for table in wanted:
-                    yield self._table(settings.name, target, standing, found, table)
+                for table in groups:
+                    if isinstance(table, RuledTables):
+                        yield self._ruled_tables(settings.name, target, standing, table)
+                    else:
+                        yield self._table(settings.name, target, standing, found, table)
 
     @property
     def _url(self) -> str:
@@ -86,38 +96,83 @@ class Verification:
     ) -> TableReport:
         layout = table_layout(self.connection, table.oid, found.publications)
         if layout is None:
-            return _left_out(sink, table, "it is a part of another published table, or was dropped")
-        if self.config.source.copies and read_admission(self.state.parts, sink).after(table.oid) is None:
-            return _left_out(sink, table, "its import is not complete; `penstock tables FILE list` shows how far it is")
+            return _left_out(sink, table, _NO_TABLE)
+        if not self._imported(sink, table.oid):
+            return _left_out(sink, table, _INCOMPLETE)
         pair = target.pair(layout)
         if pair is None:
-            return self._absent(sink, target, standing, layout, table)
-        chunks = plan_chunks(self.connection, layout, self.config.source.copying.chunk_bytes)
-        workers = min(4, self.config.source.copying.connections)
+            return _absent(
+                sink, table, standing, lambda: target.pair(layout) is not None, lambda: self._has_rows(layout)
+            )
+        return self._compared(sink, table, layout, pair, self._chunks(layout), standing)
 
+    def _ruled(self, found: Subscription) -> dict[int, RuledTables]:
+        """By the oids of the tables that the rules are for."""
+        if not self.config.rules:
+            return {}
+        published = published_tables(self.connection, found.publications)
+        return ruled_tables(self.connection, self._url, self.config.rules, found.publications, published)
+
+    def _ruled_tables(
+        self, sink: str, target: VerifiableTarget, standing: Standing, planned: RuledTables
+    ) -> TableReport:
+        table = planned.members[0].table
+        tables = planned.refreshed(self.connection)
+        if tables is None:
+            return planned.described(_left_out(sink, table, _NO_TABLE))
+        obstacle = tables.obstacle or next(
+            (f"{_INCOMPLETE}: {each.name}" for each in tables.members if not self._imported(sink, each.table.oid)), None
+        )
+        if obstacle is not None:
+            return tables.described(_left_out(sink, table, obstacle))
+        rows = tables.rows([self._chunks(member.layout) for member in tables.members])
+        expected = Expected(rows, tables.origins, tables.transformed)
+        pair = target.ruled_pair(expected)
+        if pair is None:
+            return tables.described(
+                _absent(sink, table, standing, lambda: target.ruled_pair(expected) is not None, rows.any)
+            )
+        # Where a key cannot be looked up, all rows are read to judge some.
+        keys_at_once = _KEYS_PER_SCAN if tables.transforms_key else _KEYS_AT_ONCE
+        return tables.described(
+            self._compared(sink, table, tables.layout, pair, rows.chunks, standing, keys_at_once=keys_at_once)
+        )
+
+    def _compared(
+        self, sink: str, table: PublishedTable, layout: TableLayout, pair: TablePair, chunks: Sequence[Chunk],
+        standing: Standing, keys_at_once: int = _KEYS_AT_ONCE,
+    ) -> TableReport:  # fmt: skip
         def moved(rows: int) -> None:
             self.progress(sink, table.qualified_name, rows, layout.rows_estimated)
 
         return TableComparison(
-            sink, layout, pair, chunks, standing.catch_up, workers=workers, most=self.most, progress=moved
-        ).run()
+            sink, layout, pair, chunks, standing.catch_up, workers=min(4, self.config.source.copying.connections),
+            most=self.most, keys_at_once=keys_at_once, progress=moved,
+        ).run()  # fmt: skip
 
-    def _absent(
-        self, sink: str, target: VerifiableTarget, standing: Standing, layout: TableLayout, table: PublishedTable
-    ) -> TableReport:
-        """A sink may make a table only when its first row comes, so without rows in the source nothing is lacking."""
-        before = self._has_rows(layout)
-        standing.catch_up()
-        if target.pair(layout) is not None:
-            return _left_out(sink, table, "it came into the sink at this moment; verify it again")
-        if not (before and self._has_rows(layout)):
-            return TableReport(sink, table.schema, table.table, "equal", because="neither side has rows")
-        return TableReport(sink, table.schema, table.table, "differs", because="the sink has no such table")
+    def _chunks(self, layout: TableLayout) -> list[Chunk]:
+        return plan_chunks(self.connection, layout, self.config.source.copying.chunk_bytes)
+
+    def _imported(self, sink: str, oid: int) -> bool:
+        return not self.config.source.copies or read_admission(self.state.parts, sink).after(oid) is not None
 
     def _has_rows(self, layout: TableLayout) -> bool:
         query = sql.SQL("select exists ({})").format(chunk_query(layout, Chunk(1, "whole")))
         with translated_errors(f"Reading table {layout.relation.qualified_name}"):
             return self.connection.execute(query).fetchone() == (True,)
+
+
+def _absent(
+    sink: str, table: PublishedTable, standing: Standing, has_come: Callable[[], bool], has_rows: Callable[[], bool]
+) -> TableReport:
+    """A sink may make a table only when its first row comes, so without rows in the source nothing is lacking."""
+    before = has_rows()
+    standing.catch_up()
+    if has_come():
+        return _left_out(sink, table, "it came into the sink at this moment; verify it again")
+    if not (before and has_rows()):
+        return TableReport(sink, table.schema, table.table, "equal", because="neither side has rows")
+    return TableReport(sink, table.schema, table.table, "differs", because="the sink has no such table")
 
 
 def _left_out(sink: str, table: PublishedTable, because: str) -> TableReport:
