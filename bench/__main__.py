@@ -19,7 +19,7 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from bench import capture_run, decode, latency, replica, replica_copy, replica_load, rules, triggers
+from bench import capture_run, decode, latency, replica, replica_copy, replica_load, ruled, rules, triggers
 from bench.backlog import SERVER, create_table, fill, pg_recvlogical_seconds, pipeline
 from bench.imports import import_seconds, latency_during_copy, psql_copy_seconds, watched
 from bench.parts import Part, wait_for_sink
@@ -275,6 +275,18 @@ def rules_on_one_core(rows: int) -> Iterator[Figure]:
     yield Figure(what, f"{rate:,.0f}", "≥ 500,000", "1,500,000", rate >= 500_000)
 
 
+def rules_end_to_end(rows: int) -> Iterator[Figure]:
+    with EmbeddedPostgres(settings=SERVER) as postgres, tempfile.TemporaryDirectory() as directory:
+        with ruled.pipelines(postgres, Path(directory)) as (without, having):
+            ratios = []
+            for number in range(_ROUNDS):
+                end = ruled.fill(postgres, rows, 100_000 + number * rows)
+                plain, with_rules = ruled.drain(without, end), ruled.drain(having, end)
+                ratios.append(plain / with_rules)
+                _say(f"into DuckDB {plain:.2f} s, with five rules {with_rules:.2f} s")
+        yield _times("end to end into DuckDB, five rules against none", median(ratios), 0.8, "0.95")
+
+
 def _against_subscription(targets: replica.Replicas, mark: int) -> float:
     theirs, ours = targets.subscription_seconds(mark), targets.our_seconds(mark)
     _say(f"subscription {theirs:.2f} s, Penstock {ours:.2f} s")
@@ -310,6 +322,7 @@ def main() -> int:
         "replica-copy",
         "triggers",
         "rules",
+        "ruled",
     ]
     parser.add_argument("--only", choices=names)
     arguments = parser.parse_args()
@@ -324,6 +337,7 @@ def main() -> int:
         "replica-copy": lambda: replica_initial_copy(arguments.rows * 10),
         "triggers": lambda: event_triggers(300),
         "rules": lambda: rules_on_one_core(arguments.rows),
+        "ruled": lambda: rules_end_to_end(arguments.rows),
     }
     figures = [f for name, part in parts.items() if arguments.only in (None, name) for f in part()]
     table = Table(
