@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from pyspark import cloudpickle
@@ -56,3 +58,17 @@ class BuggyPrepare(CountingSink):
 class ReceiptThatDoesNotPickle(CountingSink):
     def write(self, batch: Batch, changes: Iterator[ChangeBatch]) -> Any:
         return lambda: None
+
+
+class DyingOnce(CountingSink):
+    """The process that writes dies, the first time."""
+
+    def __init__(self, name: str, died: Path) -> None:
+        super().__init__(name)
+        self._died = died
+
+    def write(self, batch: Batch, changes: Iterator[ChangeBatch]) -> dict[str, int]:
+        if not self._died.exists():
+            self._died.touch()
+            os._exit(1)
+        return super().write(batch, changes)

@@ -21,6 +21,7 @@ from tests.spark.sinks_for_tests import (
     BuggyPrepare,
     BuggySink,
     CountingSink,
+    DyingOnce,
     ReceiptThatDoesNotPickle,
     RefusingSink,
 )
@@ -102,6 +103,20 @@ def test_an_exception_in_somebodys_own_sink_is_shown_with_its_text(
     found = state.sink("own")
     assert found is not None
     assert found.state == "failed"
+
+
+def test_a_batch_that_spark_gives_up_is_told_of_and_made_again(
+    spark: SparkSession, state: PipelineState, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The text of such an error is long, and names errors of Java."""
+    scripted = logged(state)
+    sink = DyingOnce("dying", tmp_path / "died")
+    deliver(spark, state, sink)
+    assert sum(sum(counted.values()) for _, counted in sink.batches) == 9
+    assert 'Sink "dying": Spark gave up a batch: org.apache.spark.SparkException: Job aborted' in caplog.text
+    known = state.sink("dying")
+    assert known is not None
+    assert known.lsn == scripted.stream.end
 
 
 def test_without_a_checkpoint_a_sinks_own_record_says_where_to_go_on(
