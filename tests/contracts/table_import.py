@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.changes import ChangeBatch, Relation
 from penstock.lsn import LSN
-from penstock.sinks.contract import Batch, ImportPart, Sink
+from penstock.sinks.contract import Batch, ImportPart, Merged, Sink
 from penstock.testing.change_batches import changes
 from tests.contracts.sink_under_test import SinkUnderTest, write
 
@@ -17,9 +17,16 @@ class TableImport:
     """One job. Every method commits one part through ``sink``, which may be replaced by a fresh one in between."""
 
     def __init__(
-        self, target: SinkUnderTest, sink: Sink[Any], table: Relation, job: int = 1, *, again: bool = False
+        self,
+        target: SinkUnderTest,
+        sink: Sink[Any],
+        table: Relation,
+        job: int = 1,
+        *,
+        again: bool = False,
+        merged: Merged | None = None,
     ) -> None:
-        self.target, self.sink, self.table, self.job, self.again = target, sink, table, job, again
+        self.target, self.sink, self.table, self.job, self.again, self.merged = target, sink, table, job, again, merged
 
     def begin(self) -> None:
         self._commit("begin")
@@ -34,12 +41,12 @@ class TableImport:
     def _read(self, *rows: dict[str, Any]) -> list[ChangeBatch]:
         return [changes(self.table, [("read", row) for row in rows], lsn=1)] if rows else []
 
-    def changes(self, upto: int, *some: ChangeBatch) -> None:
-        self._commit("changes", list(some), upto=LSN(upto))
+    def changes(self, upto: int, *some: ChangeBatch, settled: bool = False) -> None:
+        self._commit("changes", list(some), upto=LSN(upto), settled=settled)
 
-    def replay(self, upto: int, rows: Changes, table: Relation | None = None) -> None:
+    def replay(self, upto: int, rows: Changes, table: Relation | None = None, *, settled: bool = False) -> None:
         """The same from rows: one transaction, just below ``upto``."""
-        self.changes(upto, changes(table or self.table, rows, lsn=upto - 1))
+        self.changes(upto, changes(table or self.table, rows, lsn=upto - 1), settled=settled)
 
     def end(self, upto: int) -> None:
         self._commit("end", upto=LSN(upto))
@@ -51,7 +58,7 @@ class TableImport:
         self.end(upto)
 
     def _commit(self, phase: Any, some: list[ChangeBatch] | None = None, **members: Any) -> None:
-        part = ImportPart(self.job, self.table, phase, again=self.again, **members)
+        part = ImportPart(self.job, self.table, phase, again=self.again, merged=self.merged, **members)
         batch = self._batch(part)
         # A part without receipts, and one whose receipt says nothing, are both possible.
         receipts = [write(self.sink, batch, *some)] if some is not None else []
