@@ -365,11 +365,11 @@ class Pipeline:
         except PenstockError as error:
             logger.warning("The publication could not be compared with the tables: %s", error)
             return
-        for verb in ("added", "removed", "moved"):
+        for verb in ("added", "removed", "moved", "narrowed", "widened"):
             if names := getattr(changed, verb, ()):
                 logger.info("Publication: %s %s.", verb, ", ".join(names))
-        if changed is not None and changed.added and not self.config.source.copies:
-            logger.warning("What was written to %s before now is not captured.", ", ".join(changed.added))
+        if changed is not None and changed.late and not self.config.source.copies:
+            logger.warning("What was written to %s before now is not captured.", ", ".join(changed.late))
 
     def _committed_now(self) -> LSN:
         with connect(self._url) as connection:

@@ -164,3 +164,9 @@ def test_of_a_partitioned_table_the_rows_of_its_partitions_are_shown(url: str, t
         connection.execute("create table public.parts_1 partition of public.parts for values from (1) to (9)")
         connection.execute("insert into public.parts values (1, 'one')")
     assert ["v", "one", "one"] in lines(previewed(penstock, tmp_path, url, "parts"))
+
+
+def test_a_column_that_never_leaves_the_database_is_not_read(url: str, tmp_path: Path, penstock: Here) -> None:
+    rule = {"tables": ["users"], "columns": {"note": {"exclude": "source"}}}
+    outcome = previewed(penstock, tmp_path, url, "users", "--json", "--rows", "1", rules=[rule])
+    assert json.loads(outcome.out)["before"] == {"id": 1, "email": "ann@example.org", "age": 30}

@@ -235,3 +235,35 @@ def test_rules_that_fit_are_exit_code_0(tmp_path: Path, database: str, penstock:
     source = {"url": database, "publication": "mine"}
     other = write_config(tmp_path, database, rules=[{"tables": ["other"]}], source=source)
     assert "There is no captured table public.other." in penstock("rules", other, "validate").out
+
+
+def test_a_column_that_a_users_publication_holds_cannot_stay_in_the_database(
+    tmp_path: Path, database: str, penstock: Here
+) -> None:
+    with connect(database) as connection:
+        connection.execute("create table public.users (id bigint primary key, email text, ssn text)")
+        connection.execute("create publication whole for table public.users")
+        connection.execute("create publication part for table public.users (id, email)")
+    rule = {"tables": ["users"], "columns": {"ssn": {"exclude": "source"}}}
+    file = write_config(tmp_path, database, rules=[rule], source={"url": database, "publication": "whole"})
+    refused = penstock("rules", file, "validate")
+    assert refused.code == 1
+    assert "rules[0].columns.ssn: The publication whole publishes ssn of public.users" in refused.out
+    started = penstock("run", file)
+    assert started.code == 2
+    assert "The publication whole publishes ssn of public.users" in started.err
+    file = write_config(tmp_path, database, rules=[rule], source={"url": database, "publication": "part"})
+    assert penstock("rules", file, "validate").code == 0
+
+
+def test_a_column_of_the_replica_identity_cannot_stay_in_the_database(
+    tmp_path: Path, database: str, penstock: Here
+) -> None:
+    with connect(database) as connection:
+        connection.execute("create table public.users (id bigint primary key, ssn text)")
+        connection.execute("alter table public.users replica identity full")
+    for column, said in (("ssn", "ssn is in the replica identity of public.users"), ("id", "in its key")):
+        rule = {"tables": ["users"], "columns": {column: {"exclude": "source"}}}
+        outcome = penstock("run", write_config(tmp_path, database, rules=[rule]))
+        assert outcome.code == 2
+        assert said in outcome.err

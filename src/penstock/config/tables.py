@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Protocol
 
 from pydantic import AfterValidator
@@ -40,10 +40,17 @@ def _matches(pattern: str, name: str) -> bool:
 TablePattern = Annotated[str, AfterValidator(_qualified)]
 
 
+# From a table's columns, by number, to those that are not to be published, with the names that they are left out by.
+LeftOut = Callable[[Mapping[int, str]], Mapping[int, str]]
+
+
 class Selection(Protocol):
-    """Whatever says which tables are wanted."""
+    """Whatever says which tables are wanted, and which of their columns."""
 
     def selects(self, schema: str, table: str) -> bool: ...
+
+    def left_out(self, oid: int, schema: str, table: str) -> LeftOut | None:
+        """None: all columns of the table are wanted."""
 
 
 class TableSelection(Section):
@@ -56,6 +63,9 @@ class TableSelection(Section):
         return any(_selects(p, schema, table) for p in self.include) and not any(
             _selects(p, schema, table) for p in self.exclude
         )
+
+    def left_out(self, oid: int, schema: str, table: str) -> LeftOut | None:
+        return None
 
 
 def _selects(pattern: str, schema: str, table: str) -> bool:

@@ -6,18 +6,20 @@ The order, for a table that enters:
 2. It enters the publication, and that is committed.
 3. Its imports enter the queue, with the transactions that are running now.
 
-Killed in between, the next look does the rest: a sink without a complete import of a table lets it wait anyway.
+Killed in between, the next look does the rest: a sink without a complete import of a table lets it wait anyway. It is the
+same for a table of which more columns are published than before.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.changelog.admission import Admission, read_admission, write_holds
 from penstock.config.model import Config
+from penstock.config.tables import LeftOut
 from penstock.imports import jobs
 from penstock.imports.choices import Choices, choices
 from penstock.imports.handover import Handover
@@ -28,18 +30,26 @@ from penstock.postgres.locks import subscription_lock
 from penstock.postgres.publication import PublishedTable, Reconciliation
 from penstock.postgres.subscription import PATIENCE
 from penstock.postgres.tables import Table
+from penstock.rules.source_columns import excludes_at_source, kept_in_source
 from penstock.sinks.contract import Sink
 from penstock.state import PipelineState
 
 logger = logging.getLogger(__name__)
 
+_LEFT_OUT = "left-out.json"
+
 
 @dataclass(frozen=True)
 class ChosenTables:
-    """The config's patterns, overruled by ``penstock tables add|remove``."""
+    """The config's patterns, overruled by ``penstock tables add|remove``; without the columns that rules keep in the source.
+
+    ``left_out_before``: by table and number, the columns that were left out at the last look, with the names that they had
+    then. One that was given another name stays left out for as long as a rule says so of its former one.
+    """
 
     config: Config
     chosen: Choices | None
+    left_out_before: Mapping[int, Mapping[int, str]] = field(default_factory=dict)
 
     def selects(self, schema: str, table: str) -> bool:
         selection = self.config.source.tables
@@ -47,9 +57,28 @@ class ChosenTables:
             return selection.selects(schema, table)
         return self.chosen.selects(selection, schema, table)
 
+    def left_out(self, oid: int, schema: str, table: str) -> LeftOut | None:
+        rules = self.config.rules
+        if not excludes_at_source(rules):
+            return None
+
+        def found(columns: Mapping[int, str]) -> Mapping[int, str]:
+            former = self.left_out_before.get(oid, {})
+            kept = kept_in_source(rules, schema, table, {*columns.values(), *former.values()})
+            names = {number: name if name in kept else former.get(number, name) for number, name in columns.items()}
+            return {number: name for number, name in names.items() if name in kept}
+
+        return found
+
 
 def chosen_tables(connection: Connection, config: Config) -> ChosenTables:
-    return ChosenTables(config, choices(connection, config.name) if migrations.installed(connection) else None)
+    before = read_left_out(PipelineState(config.state_dir)) if excludes_at_source(config.rules) else {}
+    return ChosenTables(config, choices(connection, config.name) if migrations.installed(connection) else None, before)
+
+
+def read_left_out(state: PipelineState) -> dict[int, dict[int, str]]:
+    found = state.parts.read_json(_LEFT_OUT) or {}
+    return {int(oid): {int(number): name for number, name in names.items()} for oid, names in found.items()}
 
 
 class Manager:
@@ -73,7 +102,13 @@ class Manager:
     def _edit_publication(self) -> Reconciliation:
         """In mode stream sinks wait for nothing; but what they miss there, they must not take for theirs later."""
         wanted = chosen_tables(self._connection, self._config)
-        return publication.reconcile(self._connection, self._config.name, wanted, self.hold_entering)
+        changed = publication.reconcile(self._connection, self._config.name, wanted, self.hold_entering)
+        if changed.left_out != wanted.left_out_before:
+            names = {
+                str(oid): {str(number): name for number, name in some.items()} for oid, some in changed.left_out.items()
+            }
+            self._state.parts.write_json(_LEFT_OUT, names)
+        return changed
 
     def hold_entering(self, entering: Sequence[Table]) -> None:
         oids = {table.oid for table in entering}

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import psycopg
 from psycopg import sql
@@ -22,6 +22,7 @@ from penstock.config.tables import Selection
 from penstock.errors import SourceRefused
 from penstock.postgres.connection import Connection, source_error, translated_errors
 from penstock.postgres.locks import gently
+from penstock.postgres.publication_columns import ColumnList, columns_to_send, lists_in_force, wanted_lists
 from penstock.postgres.tables import Table, tables_matching
 
 _STAMP = re.compile(r"penstock id=([0-9a-f]{8})( inserts)?")
@@ -30,11 +31,23 @@ _GENERATED_COLUMNS_SINCE = 180000
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """What an edit changed, by qualified name. ``moved``: from one of the two publications to the other."""
+    """What an edit changed, by qualified name. ``moved``: from one of the two publications to the other. ``widened``: has
+    columns published that were not, since they are new or no longer left out; ``narrowed``: the other way round.
+
+    ``left_out``: by table and number, the columns that are not published, with the names that they are left out by.
+    """
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     moved: tuple[str, ...] = ()
+    narrowed: tuple[str, ...] = ()
+    widened: tuple[str, ...] = ()
+    left_out: Mapping[int, Mapping[int, str]] = field(default_factory=dict, compare=False)
+
+    @property
+    def late(self) -> list[str]:
+        """What is captured from now on, and was there before."""
+        return [*self.added, *(f"further columns of {name}" for name in self.widened)]
 
 
 @dataclass(frozen=True)
@@ -120,7 +133,8 @@ def drop_publications(connection: Connection, name: str) -> list[str]:
 def reconcile(
     connection: Connection, name: str, selection: Selection, before_adding: Callable[[Sequence[Table]], None] = nothing
 ) -> Reconciliation:
-    """Makes the publications hold just the tables that match, each in the one that its replica identity calls for.
+    """Makes the publications hold just the tables that match, each in the one that its replica identity calls for, and with
+    the columns that are wanted.
 
     ``before_adding`` hears of tables that are about to enter, before anybody else can see them in there.
     """
@@ -176,23 +190,53 @@ def _reconcile(
 ) -> Reconciliation:
     main, inserts = publication_names(name)
     wanted = {table.oid: table for table in tables_matching(connection, selection)}
-    home = {oid: main if table.has_usable_identity else inserts for oid, table in wanted.items()}
+    lists = wanted_lists(connection, wanted.values(), selection)
+    home = {oid: main if _may_have_updates(table, lists) else inserts for oid, table in wanted.items()}
     held = published(connection, (main, inserts))
-    leaving = [entry for entry in held if home.get(entry.oid) != entry.publication]
-    settled = {entry.oid for entry in held if home.get(entry.oid) == entry.publication}
+    in_force = lists_in_force(connection, (main, inserts))
+    at_home = {entry.oid for entry in held if home.get(entry.oid) == entry.publication}
+    settled = {oid for oid in at_home if _numbers(lists.get(oid)) == in_force.get(oid)}
+    leaving = [entry for entry in held if entry.oid not in settled]
     entering = [table for oid, table in wanted.items() if oid not in settled]
-    # Updates and deletes of a table that had no replica identity until just now were not published.
     known = {entry.oid for entry in held}
-    before_adding([table for table in entering if table.oid not in known or home[table.oid] == main])
+    widened = _widened(connection, [table.oid for table in entering if table.oid in in_force], lists, in_force)
+    # Updates and deletes of a table that had no replica identity until just now were not published; nor was what columns held
+    # that were not in the list.
+    gained = {table.oid for table in entering if table.oid not in at_home and home[table.oid] == main} | widened
+    before_adding([table for table in entering if table.oid not in known or table.oid in gained])
     for publication in (main, inserts):
-        _alter(connection, publication, "drop", [(e.schema, e.table) for e in leaving if e.publication == publication])
-        _alter(connection, publication, "add", [(t.schema, t.table) for t in entering if home[t.oid] == publication])
+        _alter(
+            connection, publication, "drop", [_only(e.schema, e.table) for e in leaving if e.publication == publication]
+        )
+        _alter(connection, publication, "add", [_listed(t, lists) for t in entering if home[t.oid] == publication])
     _publish_schema_log(connection, main)
+    relisted = [table for table in entering if table.oid in at_home]
     return Reconciliation(
         added=tuple(table.qualified_name for table in entering if table.oid not in known),
         removed=tuple(entry.qualified_name for entry in leaving if entry.oid not in wanted),
-        moved=tuple(table.qualified_name for table in entering if table.oid in known),
+        moved=tuple(table.qualified_name for table in entering if table.oid in known and table.oid not in at_home),
+        narrowed=tuple(table.qualified_name for table in relisted if table.oid not in widened),
+        widened=tuple(table.qualified_name for table in relisted if table.oid in widened),
+        left_out={oid: found.left_out for oid, found in lists.items()},
     )
+
+
+def _may_have_updates(table: Table, lists: Mapping[int, ColumnList]) -> bool:
+    return table.has_usable_identity and (table.oid not in lists or lists[table.oid].covers_identity)
+
+
+def _numbers(columns: ColumnList | None) -> frozenset[int] | None:
+    return None if columns is None else frozenset(columns.columns)
+
+
+def _widened(
+    connection: Connection, oids: Sequence[int], lists: Mapping[int, ColumnList], in_force: Mapping[int, frozenset[int]]
+) -> set[int]:
+    """Those of which columns will be published that are not now."""
+    whole = columns_to_send(connection, [oid for oid in oids if oid not in lists])
+    return {
+        oid for oid in oids if not in_force[oid].issuperset(_numbers(lists.get(oid)) or whole.get(oid, frozenset()))
+    }
 
 
 _SCHEMA_LOG = """
@@ -209,16 +253,29 @@ where n.nspname = %s and c.relname = 'schema_log' and pg_has_role(c.relowner, 'u
 def _publish_schema_log(connection: Connection, publication: str) -> None:
     """Where there is one: schema changes come with the changes of tables, in order."""
     if connection.execute(_SCHEMA_LOG, [OWN_SCHEMA, publication]).fetchone() is not None:
-        _alter(connection, publication, "add", [(OWN_SCHEMA, "schema_log")])
+        _alter(connection, publication, "add", [_only(OWN_SCHEMA, "schema_log")])
 
 
-def _alter(connection: Connection, publication: str, verb: str, tables: list[tuple[str, str]]) -> None:
-    """ONLY: a table's heirs by old-style inheritance come in by the patterns, like all others."""
+def _alter(connection: Connection, publication: str, verb: str, tables: list[sql.Composed]) -> None:
     if tables:
-        names = sql.SQL(", ").join(sql.SQL("only {}").format(sql.Identifier(*name)) for name in tables)
         connection.execute(
-            sql.SQL("alter publication {} " + verb + " table {}").format(sql.Identifier(publication), names)
+            sql.SQL("alter publication {} " + verb + " table {}").format(
+                sql.Identifier(publication), sql.SQL(", ").join(tables)
+            )
         )
+
+
+def _only(schema: str, table: str) -> sql.Composed:
+    """ONLY: a table's heirs by old-style inheritance come in by the patterns, like all others."""
+    return sql.SQL("only {}").format(sql.Identifier(schema, table))
+
+
+def _listed(table: Table, lists: Mapping[int, ColumnList]) -> sql.Composed:
+    name = _only(table.schema, table.table)
+    if table.oid not in lists:
+        return name
+    columns = sql.SQL(", ").join(map(sql.Identifier, lists[table.oid].columns.values()))
+    return sql.SQL("{} ({})").format(name, columns)
 
 
 def _ownership_advice(connection: Connection, selection: Selection) -> str:

@@ -145,9 +145,12 @@ def compiled_step(rule: RuleSettings, path: str, relation: Relation, source: tup
     exact = "*" not in caught[0]
     transforms: list[tuple[int, Any]] = []
     names = {column.name: index for index, column in enumerate(relation.columns)}
+    in_source = {
+        name for name, action in rule.columns.items() if isinstance(action, Exclude) and action.exclude == "source"
+    }
     for name, action in rule.columns.items():
         if name not in names:
-            if exact:
+            if exact and name not in in_source:
                 raise _unknown(f"{path}.columns.{name}", name, relation)
         elif not isinstance(action, Exclude | Keep):
             for other in sorted(action.columns()):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import psycopg
@@ -25,12 +25,11 @@ from penstock.postgres.connection import Connection, connect, source_error, tran
 from penstock.postgres.copy_out import copy_out
 from penstock.postgres.replication_stream import PINNED_SETTINGS
 from penstock.postgres.tables import Table, named_tables
-from penstock.rules.checks import check_rules
 from penstock.rules.compiled import CompiledRules, Step
-from penstock.rules.model import RuleSettings
 from penstock.rules.routing import caught_by
+from penstock.rules.source_columns import kept_in_source
 from penstock.rules.source_tables import source_tables
-from penstock.rules.validation import captured_tables
+from penstock.rules.validation import captured_tables, rule_findings
 from penstock.sinks.events.json_text import Line
 from penstock.sinks.events.row_objects import append_new_row
 from penstock.sinks.events.shapes import Shape, lines_by_shape
@@ -79,8 +78,8 @@ def preview(config: Config, name: str, rows: int) -> Preview:
     with closing(connect(config.source.url.get_secret_value(), application_name="penstock preview")) as connection:
         captured = captured_tables(connection, config)
         table = _captured(connection, name, captured)
-        _refuse_misfits(config.rules, connection, table, captured)
-        relation, row_filter = _as_captured(connection, table, config.source.publications)
+        _refuse_misfits(config, connection, table, captured)
+        relation, row_filter = _as_captured(connection, table, config)
         before = _read(connection, table, relation, row_filter, rows)
     rules = CompiledRules(config.rules)
     after = None if before is None else rules.apply(before)
@@ -98,28 +97,29 @@ def _captured(connection: Connection, name: str, captured: Sequence[Table]) -> T
     return found
 
 
-def _refuse_misfits(
-    rules: Sequence[RuleSettings], connection: Connection, table: Table, captured: Sequence[Table]
-) -> None:
+def _refuse_misfits(config: Config, connection: Connection, table: Table, captured: Sequence[Table]) -> None:
     """Only what concerns the rules for this table: a mistake in another is no reason not to look at this one."""
-    own = [f"rules[{index}]" for index, rule in enumerate(rules) if caught_by(rule, table.schema, table.table)]
+    own = [f"rules[{index}]" for index, rule in enumerate(config.rules) if caught_by(rule, table.schema, table.table)]
     wrong = [
         " ".join(filter(None, (f"{finding.name}:", finding.message, finding.remedy)))
-        for finding in check_rules(rules, source_tables(connection, captured))
+        for finding in rule_findings(connection, config, source_tables(connection, captured))
         if finding.ok is False and finding.name.partition(".")[0] in own
     ]
     if wrong:
         raise ConfigError("\n".join(wrong))
 
 
-def _as_captured(connection: Connection, table: Table, publications: Sequence[str]) -> tuple[Relation, str | None]:
+def _as_captured(connection: Connection, table: Table, config: Config) -> tuple[Relation, str | None]:
     """What changes of the table look like, and the row filter of the user's publications."""
-    if publications:
-        layout = table_layout(connection, table.oid, publications)
+    if config.source.publications:
+        layout = table_layout(connection, table.oid, config.source.publications)
         if layout is not None:
             return layout.relation, layout.row_filter
     elif found := source_tables(connection, [table]):
-        return found[0].relation, None
+        relation = found[0].relation
+        kept = kept_in_source(config.rules, table.schema, table.table, relation.columns_by_name.keys())
+        columns = tuple(column for column in relation.columns if column.name not in kept)
+        return replace(relation, columns=columns), None
     raise ConfigError(f"{table.qualified_name} has no columns to show.", "Choose another table.")
 
 

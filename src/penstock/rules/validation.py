@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from penstock.config.model import Config
 from penstock.config.tables import TableSelection
 from penstock.error_policy import policy_for
 from penstock.errors import ConfigError, PenstockError
 from penstock.imports.manager import chosen_tables
+from penstock.postgres.catalog import server_identity
 from penstock.postgres.connection import Connection, connect
 from penstock.postgres.preflight_tables import Finding, published_tables
+from penstock.postgres.publication import publication_names
+from penstock.postgres.publication_columns import published_columns
 from penstock.postgres.tables import Table, tables_matching
 from penstock.rules.checks import check_rules
-from penstock.rules.source_tables import source_tables
+from penstock.rules.source_columns import check_source_columns, excludes_at_source
+from penstock.rules.source_tables import SourceTable, source_tables
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +26,23 @@ logger = logging.getLogger(__name__)
 def validate(config: Config) -> list[Finding]:
     """What is wrong with the rules, or worth a warning. Changes nothing."""
     with connect(config.source.url.get_secret_value()) as connection:
-        return check_rules(config.rules, source_tables(connection, captured_tables(connection, config)))
+        return rule_findings(connection, config, source_tables(connection, captured_tables(connection, config)))
+
+
+def rule_findings(connection: Connection, config: Config, tables: Sequence[SourceTable]) -> list[Finding]:
+    found = check_source_columns(config.rules, tables, connection.info.server_version, _fixed_lists(connection, config))
+    return [*check_rules(config.rules, tables), *found]
+
+
+def _fixed_lists(connection: Connection, config: Config) -> dict[int, dict[str, tuple[str, ...]]] | None:
+    """What publications hold that cannot be edited: those of the user, and all on a standby. None: ours can."""
+    if not excludes_at_source(config.rules):
+        return None
+    if config.source.publications:
+        return published_columns(connection, config.source.publications)
+    if server_identity(connection).in_recovery:
+        return published_columns(connection, publication_names(config.name))
+    return None
 
 
 def refuse_unfit(config: Config) -> None:
