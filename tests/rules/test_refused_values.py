@@ -18,7 +18,7 @@ from penstock.rules.compiled import CompiledRules
 from penstock.rules.filters import Filter
 from penstock.rules.model import RuleSettings
 from penstock.rules.transforms import TRANSFORMS, transform_class
-from penstock.rules.transforms.contract import Example, Row
+from penstock.rules.transforms.contract import Columns, Example, Row
 from penstock.testing.change_batches import changes, relation
 
 MARKER = "s3cr3t-" + "f00d"
@@ -155,3 +155,16 @@ def test_whatever_a_filter_raises_is_told_by_its_place_and_commit_alone() -> Non
     assert caught.value.message.startswith("rules[0].where: the filter met a value in public.users ")
     assert "(commit 0/700)" in caught.value.message
     assert MARKER not in everything_said(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["arrow", "key", "type", "recursion", "note", "unicode"])
+def test_a_transform_by_itself_shows_nothing_either(kind: str) -> None:
+    """As one that is applied within a document, or to what a new column holds already."""
+
+    class Breaks(transform_class("null")):  # type: ignore[misc]
+        def change(self, values: pa.Array, row: Row) -> pa.Array:
+            raise ERRORS[kind](values[0].as_py())
+
+    with pytest.raises(RuleError, match="met a value that it cannot change") as caught:
+        Breaks().apply(pa.array([MARKER]), Columns())
+    assert MARKER not in "".join(traceback.format_exception(caught.value))

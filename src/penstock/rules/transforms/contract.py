@@ -18,7 +18,7 @@ from pydantic import Field, field_validator, model_validator
 from penstock.changes import Bools, Column
 from penstock.config.mistakes import mistake, nearest, quoted
 from penstock.config.settings import Settings
-from penstock.errors import RuleError
+from penstock.errors import PenstockError, RuleError
 
 
 class Row(Protocol):
@@ -115,8 +115,9 @@ class Transform(Settings):
             return values
         try:
             changed = self.change(pc.fill_null(values, "") if self.nulls == "replace" else values, row)
-        except (pa.ArrowException, ValueError, ArithmeticError):
-            # What libraries say about a value repeats it, and hiding values is what transforms are for.
+        except (PenstockError, MemoryError):
+            raise
+        except Exception:  # noqa: BLE001  whatever it is, it may repeat a value, and hiding values is what transforms are for
             raise cannot_change(self.name) from None
         if self.nulls == "replace" or not values.null_count:
             return changed
