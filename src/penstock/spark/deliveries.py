@@ -22,6 +22,7 @@ from penstock.lsn import LSN, ZERO
 from penstock.priority import step_back
 from penstock.retry import Backoff
 from penstock.rules.passage import NO_RULES, Passage
+from penstock.rules.remembered import tell_of_other_rules
 from penstock.sinks.contract import Sink
 from penstock.spark.copier import Unfinished, copied
 from penstock.spark.delivery import SinkDelivery
@@ -224,6 +225,7 @@ def deliver(
         if spark is None:
             return
         logger.info("Delivering to %s.", ", ".join(sink.settings.name for sink in sinks))
+        tell_of_other_rules(config.rules, state, [sink.settings.name for sink in sinks])
         deliveries = Deliveries(spark, sinks, state, config.source.copies, Passage(config.rules))
         with copied(spark, config, sinks, state, copying) as unfinished:
             deliveries.run(stop, until, available_now, unfinished)
