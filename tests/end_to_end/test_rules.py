@@ -223,6 +223,15 @@ def test_the_replica_holds_just_what_the_rules_let_pass(ran: PipelineWithImports
     assert in_replica(ran.target) == expected(ran.url)
 
 
+def test_verify_finds_both_equal_to_what_the_rules_make_of_the_source(ran: PipelineWithImports) -> None:
+    found = {(report.sink, report.qualified_name): report for report in ran.pipeline.verify(sinks=["lake", "replica"])}
+    assert {table for _, table in found} == {
+        "public.people", "tenant_a.orders", "tenant_b.orders", *(f"public.{name}" for name in FILTERED)
+    }  # fmt: skip
+    assert {place: report.state for place, report in found.items()} == dict.fromkeys(found, "equal")
+    assert all(report.rows > 0 for report in found.values())
+
+
 def test_the_rules_let_some_pass_and_hold_some_back(ran: PipelineWithImports) -> None:
     """Otherwise the tests above would say little."""
     found = expected(ran.url)
