@@ -218,7 +218,7 @@ def test_rules_are_held_against_the_tables_of_the_source(
     file = write_config(tmp_path, database, rules=[rule])
     words: list[str | Path] = [file, "validate"] if order == "file first" else ["validate", file]
     outcome = penstock("rules", *words)
-    assert outcome.code == 1
+    assert outcome.code == 2
     assert 'rules[0].columns.emial: public.users has no column emial. Did you mean "email"?' in outcome.out
     assert "rules[0].columns.email: email is unique in public.users" in outcome.out
     assert [finding["ok"] for finding in penstock.json("rules", *words, "--json")] == [False, False]
@@ -247,7 +247,7 @@ def test_a_column_that_a_users_publication_holds_cannot_stay_in_the_database(
     rule = {"tables": ["users"], "columns": {"ssn": {"exclude": "source"}}}
     file = write_config(tmp_path, database, rules=[rule], source={"url": database, "publication": "whole"})
     refused = penstock("rules", file, "validate")
-    assert refused.code == 1
+    assert refused.code == 2
     assert "rules[0].columns.ssn: The publication whole publishes ssn of public.users" in refused.out
     started = penstock("run", file)
     assert started.code == 2

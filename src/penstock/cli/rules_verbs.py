@@ -46,7 +46,7 @@ class Tool(Enum):
 
 @app.command()
 def validate(context: typer.Context, file: ConfigFile, as_json: AsJson = False) -> None:
-    """Hold the config's rules against the tables of the source. Exit code 1 when something does not fit."""
+    """Hold the config's rules against the tables of the source. Exit code 2 when something does not fit."""
     from penstock.rules.validation import validate as validated
 
     findings = validated(invocation(context).config(file))
@@ -54,7 +54,7 @@ def validate(context: typer.Context, file: ConfigFile, as_json: AsJson = False) 
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
         show_findings(findings)
-    raise typer.Exit(1 if any(finding.ok is False for finding in findings) else 0)
+    raise typer.Exit(2 if any(finding.ok is False for finding in findings) else 0)
 
 
 @app.command()
