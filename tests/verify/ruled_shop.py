@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import yaml
 
-from penstock.config.model import Config
 from penstock.imports.plan import Chunk
 from penstock.imports.read_chunk import ChunkReader
 from penstock.lsn import LSN
@@ -16,10 +16,8 @@ from penstock.pipeline import Pipeline
 from penstock.postgres import catalog
 from penstock.postgres.connection import Connection
 from penstock.rules.compiled import CompiledRules
-from penstock.rules.model import RuleSettings
 from penstock.sinks.contract import Batch, Sink
 from penstock.verify.report import TableReport
-from penstock.verify.verification import Verification
 from tests.verify.duckdb_mirror import layout_of, said
 
 PUBLICATIONS = ("shop", "shop_inserts")
@@ -28,15 +26,21 @@ PUBLICATIONS = ("shop", "shop_inserts")
 class RuledShop:
     def __init__(self, pipeline: Pipeline, source: Connection, replica: Connection, directory: Path) -> None:
         self.pipeline, self.source, self.replica = pipeline, source, replica
+        self.file = directory / "penstock.yaml"
         self.lake, self._staging = directory / "lake.duckdb", directory / "staging"
         self._batches, self._position = 0, LSN(0)
 
     def begin(self, tables: str, *rules: dict[str, Any]) -> None:
         """Makes the tables, and fills the sinks with what the rules make of them."""
         self.source.execute(tables.encode())
-        self.rules = [RuleSettings.model_validate(rule) for rule in rules]
+        self.configure(rules=list(rules))
         self.pipeline.init()
         self.fill()
+
+    def configure(self, **keys: Any) -> None:
+        """These keys of the config file."""
+        self.file.write_text(yaml.safe_dump({**yaml.safe_load(self.file.read_text()), **keys}))
+        self.pipeline = Pipeline.from_file(self.file)
 
     def fill(self) -> None:
         end = catalog.wal_marker(self.source)
@@ -48,7 +52,7 @@ class RuledShop:
         self._batches, self._position = self._batches + 1, end
 
     def _written(self, sink: Sink[Any], batch: Batch, at: LSN) -> list[Any]:
-        rules = CompiledRules(self.rules)
+        rules = CompiledRules(self.pipeline.config.rules)
         tables = self.source.execute(
             "select schemaname, tablename from pg_tables where schemaname !~ '^(pg_|penstock|information)' order by 1, 2"
         ).fetchall()
@@ -66,9 +70,7 @@ class RuledShop:
                 file.execute(statement)
 
     def verified(self, *tables: str, most: int = 20) -> list[TableReport]:
-        config: Config = self.pipeline.config.model_copy(update={"rules": tuple(self.rules)})
-        verification = Verification(self.source, config, self.pipeline.sinks(), self.pipeline.state, most)
-        return list(verification.reports(tables))
+        return list(self.pipeline.verify(tables, most=most))
 
     def verify(self, *tables: str, most: int = 20) -> list[tuple[str, str, list[str]]]:
         """Table, state and differences of each report. Both sinks have to say the same."""

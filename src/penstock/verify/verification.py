@@ -35,7 +35,7 @@ from penstock.verify.target import Expected, TablePair, VerifiableTarget
 VERIFIABLE = ("duckdb", "postgres")
 
 _NO_TABLE = "it is a part of another published table, or was dropped"
-_INCOMPLETE = "its import is not complete; `penstock tables FILE list` shows how far it is"
+_INCOMPLETE = "is not complete; `penstock tables FILE list` shows how far it is"
 _KEYS_AT_ONCE, _KEYS_PER_SCAN = 2_000, 20_000
 
 
@@ -98,7 +98,7 @@ class Verification:
         if layout is None:
             return _left_out(sink, table, _NO_TABLE)
         if not self._imported(sink, table.oid):
-            return _left_out(sink, table, _INCOMPLETE)
+            return _left_out(sink, table, f"its import {_INCOMPLETE}")
         pair = target.pair(layout)
         if pair is None:
             return _absent(
@@ -120,11 +120,12 @@ class Verification:
         tables = planned.refreshed(self.connection)
         if tables is None:
             return planned.described(_left_out(sink, table, _NO_TABLE))
-        obstacle = tables.obstacle or next(
-            (f"{_INCOMPLETE}: {each.name}" for each in tables.members if not self._imported(sink, each.table.oid)), None
-        )
-        if obstacle is not None:
-            return tables.described(_left_out(sink, table, obstacle))
+        if tables.obstacle is not None:
+            return tables.described(_left_out(sink, table, tables.obstacle))
+        awaited = [member.name for member in tables.members if not self._imported(sink, member.table.oid)]
+        if awaited:
+            which = f"the import of {', '.join(awaited)}" if len(tables.members) > 1 else "its import"
+            return tables.described(_left_out(sink, table, f"{which} {_INCOMPLETE}"))
         rows = tables.rows([self._chunks(member.layout) for member in tables.members])
         expected = Expected(rows, tables.origins, tables.transformed)
         pair = target.ruled_pair(expected)
