@@ -331,3 +331,12 @@ def test_a_batch_is_committed_while_a_part_of_an_import_is(tmp_path: Path, monke
     assert (items(lake), items(lake, "public.orders")) == ([(1, "a"), (2, "b")], [(1, "before"), (2, "meanwhile")])
     lake.deliver(inserts(orders, (3, "after"), lsn=0x2010))
     assert items(lake, "public.orders")[-1] == (3, "after")
+
+
+def test_a_file_is_made_ready_before_two_threads_write_to_it(tmp_path: Path) -> None:
+    """Two transactions that make the same table at once conflict."""
+    lake = Lake(tmp_path)
+    lake.sink.prepare()
+    assert {"imports", "import_parts", "imports_under_way", "progress", "tables"} == {
+        name for (name,) in lake.rows("select table_name from duckdb_tables() where schema_name = 'penstock'")
+    }

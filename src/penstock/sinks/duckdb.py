@@ -19,7 +19,7 @@ from penstock.sinks.contract import Batch, Imported, Sink
 from penstock.sinks.duckdb_changes import apply
 from penstock.sinks.duckdb_file import CATALOG, DuckDBFile
 from penstock.sinks.duckdb_imports import Imports
-from penstock.sinks.duckdb_records import IMPORTS, PROGRESS
+from penstock.sinks.duckdb_records import IMPORTS, PROGRESS, TABLES
 from penstock.sinks.duckdb_schema import follow
 from penstock.sinks.duckdb_staging import StagedChanges, stage_changes
 from penstock.sinks.duckdb_tables import Tables
@@ -85,6 +85,7 @@ class DuckDBSink(Sink[DuckDBSettings]):
         with self._file.opened() as connection:
             connection.execute(PROGRESS)
             connection.execute(IMPORTS)
+            connection.execute(TABLES)  # here, where nobody else does: two commits that make one conflict
             filled_by = connection.execute(_FILLED_BY).fetchall()
             self._refuse_file_of_another(sorted({sink for sink, _ in filled_by}))
             for _, source in filled_by:
