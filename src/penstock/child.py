@@ -9,10 +9,10 @@ import sys
 import threading
 
 from penstock.error_policy import Verdict, policy_for
-from penstock.errors import PenstockError
+from penstock.errors import ConfigError, PenstockError
 from penstock.logs import set_up_logging, show_error, show_fault
 from penstock.pipeline import Pipeline
-from penstock.supervision import TRY_AGAIN, Task
+from penstock.supervision import BAD_CONFIG, TRY_AGAIN, Task
 
 
 def main() -> int:
@@ -35,6 +35,8 @@ def main() -> int:
     except PenstockError as error:
         if not error.told:
             show_error(error)
+        if isinstance(error, ConfigError):
+            return BAD_CONFIG
         return TRY_AGAIN if policy_for(error).verdict is Verdict.RETRY else 1
     return 0
 

@@ -99,7 +99,7 @@ def net(batch: ChangeBatch, *, may_exist: bool = False) -> NetChanges:
             batch.relation, truncated_at, last_at, batch.new, deletes, replaces=everything, gone=~everything,
             upserts_at=at, deletes_at=at,
         )  # fmt: skip
-    batch = _fill_from_old_rows(batch)
+    batch = fill_from_old_rows(batch)
     if not batch.relation.key:
         return _net_without_key(batch, truncated_at, last_at)
     return _net_by_key(batch, truncated_at, last_at, may_exist)
@@ -124,7 +124,7 @@ def _no_keys(batch: ChangeBatch) -> list[pa.Array]:
     return [pa.array([], pa.string())] * len(batch.relation.key)
 
 
-def _fill_from_old_rows(batch: ChangeBatch) -> ChangeBatch:
+def fill_from_old_rows(batch: ChangeBatch) -> ChangeBatch:
     """REPLICA IDENTITY FULL sends the whole old row: an unchanged value is in there."""
     full = batch.old_kind == OLD_FULL
     if not batch.unchanged or not full.any():

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from penstock.config.model import Config
-from penstock.errors import PenstockError
+from penstock.errors import ConfigError, PenstockError
 from penstock.imports.copying import CopierTask
 from penstock.lsn import LSN
 from penstock.retry import Backoff
@@ -29,6 +29,7 @@ from penstock.retry import Backoff
 logger = logging.getLogger(__name__)
 
 TRY_AGAIN = 75  # exit code of a child whose error may pass: EX_TEMPFAIL
+BAD_CONFIG = 2
 _LOOK_SECONDS = 0.05
 _PATIENCE_SECONDS = 30.0
 _STABLE_SECONDS = 30.0
@@ -53,6 +54,12 @@ class Task:
 
 class ChildFailed(PenstockError):
     """A child stopped for good. It has said why itself."""
+
+    told = True
+
+
+class ChildMisconfigured(ConfigError):
+    """A child found a mistake in the config that takes Spark to see. It has said which itself."""
 
     told = True
 
@@ -84,7 +91,8 @@ class Supervisor:
                     return
                 for child in children:
                     if child.gave_up:
-                        raise ChildFailed(f"{child.role.capitalize()} stopped.", "See its message above.")
+                        kind = ChildMisconfigured if child.misconfigured else ChildFailed
+                        raise kind(f"{child.role.capitalize()} stopped.", "See its message above.")
                 stop.wait(_LOOK_SECONDS)
         finally:
             # Delivery first: what it commits last, capture still confirms to the source.
@@ -99,7 +107,7 @@ class _Child:
         self._backoff = Backoff(first=0.2)
         self._next_start = 0.0
         self._started = 0.0
-        self.succeeded = self.gave_up = False
+        self.succeeded = self.gave_up = self.misconfigured = False
 
     @property
     def role(self) -> str:
@@ -120,7 +128,7 @@ class _Child:
         elif code == TRY_AGAIN or code < 0 or code > 128:
             self._restart_later(code)
         else:
-            self.gave_up = True
+            self.gave_up, self.misconfigured = True, code == BAD_CONFIG
 
     def _restart_later(self, code: int) -> None:
         if time.monotonic() - self._started > _STABLE_SECONDS:

@@ -124,7 +124,7 @@ def config_with(path: str, value: Any) -> str:
         ("sinks/0/label", "x", "sinks[0].label: the label x is not wanted"),
         # what is to come
         ("source/type", "kafka", "source.type: sources of type kafka are not in this version yet; use type: postgres"),
-        ("rules", [{"tables": ["a"], "sql": "select 1"}], "rules[0].sql: code in rules is not in this version yet; remove it"),
+        ("rules", [{"tables": ["a"], "sql": "select 1"}], "rules[0].sql: does not read the table's rows; select from changes"),
         ("sinks/0/on_error", "dead_letter",
          "sinks[0].on_error: sinks of this type keep no dead letters yet; use on_error: stop"),
         # variables

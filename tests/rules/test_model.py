@@ -132,6 +132,15 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         'rules[0].rename: two columns would be called "c"; give each a name of its own',
     ),
     (rule(python="here"), "rules[0].python: not a function; write it like package.module:function"),
+    (rule(python_frame=7), "rules[0].python_frame: not a function; write it like package.module:function"),
+    (rule(sql=""), "rules[0].sql: not a query; write it like select * from changes"),
+    (rule(sql="drop table changes"), "rules[0].sql: not a query; write it like select * from changes"),
+    (rule(sql="select * from orders"), "rules[0].sql: does not read the table's rows; select from changes"),
+    (rule(sql="select * from changes", python="a:b"), "rules[0]: sql and python in one rule; write a rule for each"),
+    (
+        rule(python="a:b", operations=["insert"]),
+        "rules[0]: python makes a row's columns, so it is for inserts and updates alike; leave operations out",
+    ),
 ]
 
 

@@ -190,4 +190,5 @@ class Config(Section):
         """The same, with relative paths taken from this directory. A URI stays as it is."""
         state_dir = self.state_dir if "://" in self.state_dir else str(Path(directory, self.state_dir).absolute())
         sinks = tuple(sink.below(directory) for sink in self.sinks)
-        return self.model_copy(update={"state_dir": state_dir, "sinks": sinks})
+        rules = tuple(rule.below(directory) for rule in self.rules)
+        return self.model_copy(update={"state_dir": state_dir, "rules": rules, "sinks": sinks})

@@ -13,9 +13,11 @@ from penstock.changes import Column, Relation
 from penstock.config.mistakes import nearest, show_path
 from penstock.errors import ConfigError
 from penstock.postgres.preflight_tables import Finding
-from penstock.rules.compiled import uncovered
+from penstock.rules.code import Code, function_result, refuse_without_key
+from penstock.rules.compiled import second_frame, uncovered
 from penstock.rules.conditions import Comparison
 from penstock.rules.filters import outcome_apart, test_of
+from penstock.rules.functions import Function
 from penstock.rules.model import OPERATIONS, Exclude, Keep, RuleSettings
 from penstock.rules.operands import UnfitOperand
 from penstock.rules.routing import caught_by, route
@@ -53,13 +55,19 @@ def _follow(checks: Sequence[_RuleCheck], table: SourceTable) -> _Arrival | None
     """Through all rules that are for it, each seeing what the one before made. None: it does not get through."""
     source = table.relation
     relation, unique = source, {name for names in table.unique for name in names}
-    origin, path, allowed = None, "", False
+    origin, path, allowed, frames = None, "", False, 0
     for check in checks:
         if caught_by(check.rule, source.schema, source.table) is None:
             continue
         check.look_at(relation, unique, (source.schema, source.table))
+        frames += check.rule.in_frame
         try:
-            routed = route(check.rule, check.path, relation, (source.schema, source.table))
+            if frames > 1 and check.rule.in_frame:
+                raise second_frame(check.path, check.rule, relation)
+            made = _through_code(check.rule, check.path, relation)
+            if made is None:
+                return None
+            routed = route(check.rule, check.path, made, (source.schema, source.table))
         except ConfigError as error:
             check.add("", error)
             return None
@@ -69,6 +77,21 @@ def _follow(checks: Sequence[_RuleCheck], table: SourceTable) -> _Arrival | None
         if check.rule.rename.templates:
             path, allowed = f"{check.path}.rename", allowed or check.rule.allow_uniqueness_loss
     return _Arrival(source, relation, origin, path, allowed)
+
+
+def _through_code(rule: RuleSettings, path: str, relation: Relation) -> Relation | None:
+    """What the rule's code makes of the table; None where it takes Spark to tell. ConfigError if it does not fit."""
+    if rule.code is None:
+        return relation
+    key, code = rule.code
+    where = f"{path}.{key}"
+    refuse_without_key(where, relation)
+    if isinstance(code, Function):
+        code.load(where)
+    if rule.in_frame:
+        return None
+    assert isinstance(code, Function)
+    return Code.of(key, code, where, relation, function_result(code, where, relation)).output
 
 
 @dataclass
@@ -118,8 +141,13 @@ class _RuleCheck:
                 )
 
     def _named_columns(self) -> Iterator[tuple[str, str]]:
-        yield from ((f".columns.{name}", name) for name in self.rule.columns)
-        yield from ((f".rename.columns.{name}", name) for name in self.rule.rename.columns)
+        """What code makes is looked at when that is known."""
+        made = self.rule.code is not None
+        columns = self.rule.columns.items()
+        yield from (
+            (f".columns.{name}", name) for name, action in columns if not (made and isinstance(action, Exclude))
+        )
+        yield from ((f".rename.columns.{name}", name) for name in self.rule.rename.columns if not made)
 
     def look_at(self, relation: Relation, unique: set[str], source: tuple[str, str]) -> None:
         caught = caught_by(self.rule, *source)

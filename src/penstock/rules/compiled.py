@@ -1,7 +1,10 @@
 """Rules applied to batches of changes. Pure and vectorised; pickles, and runs in the executors.
 
 Rules for a table apply in the order of the config file; each sees what the one before it made: its rows, operations, values
-and column names. ``tables`` always means the source's names. Within a rule: filter, transforms, exclusion, new names.
+and column names. ``tables`` always means the source's names. Within a rule: filter, transforms, code, exclusion, new names.
+
+Code that runs in Spark (``sql``, ``python_frame``) is run by others, over all rows of a table at once; ``before_frame`` is
+what it is given and ``from_frame`` goes on with what came out. A table has one such rule at most.
 
 What a filter makes of an UPDATE: ``filtering.py``. TRUNCATE goes on, except into a table that several are merged into, where
 it would take the others' rows: there ``rename.truncate`` decides.
@@ -36,12 +39,16 @@ from penstock.changes import (
     Relation,
 )
 from penstock.errors import ConfigError, RuleError
+from penstock.rules.code import Code, Results, function_result, refuse_without_key
 from penstock.rules.filtering import Undecided, filtered, null_elsewhere
 from penstock.rules.filters import Filter, compiled_filter
-from penstock.rules.model import Exclude, Keep, RuleSettings
+from penstock.rules.functions import Function
+from penstock.rules.model import CodeKey, Exclude, Keep, RuleSettings
 from penstock.rules.operands import UnfitOperand
 from penstock.rules.refused_values import keeping_values_secret
 from penstock.rules.routing import Route, caught_by, route
+
+Analyse = Callable[[CodeKey, Any, str, Relation], pa.Schema]  # what code in Spark makes of a relation
 
 _OPS = {"insert": (INSERT, READ), "update": (UPDATE,), "delete": (DELETE,)}
 
@@ -49,15 +56,19 @@ _OPS = {"insert": (INSERT, READ), "update": (UPDATE,), "delete": (DELETE,)}
 class CompiledRules:
     """The rules of a config, in its order. What they make of a relation is worked out once."""
 
+    analyse: Analyse | None = None  # on the driver, where Spark is
+
     def __init__(self, rules: Sequence[RuleSettings]) -> None:
         self._rules = tuple(rules)
         self._steps: dict[Relation, tuple[Step, ...]] = {}
+        self._results: dict[tuple[str, Relation], pa.Schema] = {}  # of code that only Spark can tell
 
-    def __getstate__(self) -> tuple[RuleSettings, ...]:
-        return self._rules
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self._rules, dict(self._results)
 
-    def __setstate__(self, rules: tuple[RuleSettings, ...]) -> None:
-        self.__init__(rules)  # type: ignore[misc]
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.__init__(state[0])  # type: ignore[misc]
+        self._results = state[1]
 
     @property
     def settings(self) -> Sequence[RuleSettings]:
@@ -71,6 +82,35 @@ class CompiledRules:
             if not len(batch):
                 return None
         return batch
+
+    def runs_in_frame(self, relation: Relation) -> bool:
+        """Whether the table has code that runs in Spark: told by its name alone, anywhere."""
+        if relation.is_own or relation == MESSAGES:
+            return False
+        return any(rule.in_frame and caught_by(rule, relation.schema, relation.table) for rule in self._rules)
+
+    def frame(self, relation: Relation) -> Code | None:
+        """The table's code that runs in Spark."""
+        return next((step.code for step in self.steps(relation) if step.in_frame), None)
+
+    def before_frame(self, batch: ChangeBatch) -> ChangeBatch | None:
+        """What the table's code in Spark is given; None if there is nothing for it."""
+        for step in self.steps(batch.relation):
+            batch = step.before_code(batch) if step.in_frame else step.apply(batch)
+            if not len(batch):
+                return None
+            if step.in_frame:
+                break
+        return batch
+
+    def from_frame(self, source: Relation, batch: ChangeBatch, results: Results) -> ChangeBatch | None:
+        """Goes on with what came out. ``source``: the relation that the batch had before all rules."""
+        steps = self.steps(source)
+        at = next(index for index, step in enumerate(steps) if step.in_frame)
+        batch = steps[at].routed(results.apply(batch))
+        for step in steps[at + 1 :]:
+            batch = step.apply(batch) if len(batch) else batch
+        return batch if len(batch) else None
 
     def output_relation(self, relation: Relation) -> Relation:
         """The relation that batches of this one have after ``apply``."""
@@ -101,9 +141,27 @@ class CompiledRules:
         self._refuse_uncovered(relation)
         for index, rule in enumerate(self._rules):
             if caught_by(rule, *source) is not None:
-                steps.append(compiled_step(rule, f"rules[{index}]", relation, source))
+                path = f"rules[{index}]"
+                if rule.in_frame and any(step.in_frame for step in steps):
+                    raise second_frame(path, rule, relation)
+                steps.append(compiled_step(rule, path, relation, source, self._code(rule, path, relation)))
                 relation = steps[-1].route.relation
         return steps
+
+    def _code(self, rule: RuleSettings, path: str, relation: Relation) -> Code | None:
+        if rule.code is None:
+            return None
+        key, code = rule.code
+        path = f"{path}.{key}"
+        refuse_without_key(path, relation)
+        if not rule.in_frame:
+            assert isinstance(code, Function)
+            return Code.of(key, code, path, relation, function_result(code, path, relation))
+        if (path, relation) not in self._results:
+            if self.analyse is None:
+                raise RuleError(f"{path}: it takes Spark to tell what {key} makes of {relation.qualified_name}.")
+            self._results[path, relation] = self.analyse(key, code, path, relation)
+        return Code.of(key, code, path, relation, self._results[path, relation])
 
     def _refuse_uncovered(self, relation: Relation) -> None:
         """``coverage: strict``: a table or column that came after the start does not get past the rules."""
@@ -138,19 +196,32 @@ def uncovered(rules: Sequence[RuleSettings], relation: Relation) -> Iterator[Unc
             )  # fmt: skip
 
 
-def compiled_step(rule: RuleSettings, path: str, relation: Relation, source: tuple[str, str]) -> Step:
+def second_frame(path: str, rule: RuleSettings, relation: Relation) -> ConfigError:
+    assert rule.code is not None
+    return ConfigError(
+        f"{path}.{rule.code[0]}: another rule has sql or python_frame for {relation.qualified_name}.",
+        "Make one of the two, or write one of them as python.",
+    )
+
+
+def compiled_step(
+    rule: RuleSettings, path: str, relation: Relation, source: tuple[str, str], code: Code | None = None
+) -> Step:
     """A rule for one relation. ConfigError says why it does not fit."""
     caught = caught_by(rule, *source)
     assert caught is not None
     exact = "*" not in caught[0]
     transforms: list[tuple[int, Any]] = []
     names = {column.name: index for index, column in enumerate(relation.columns)}
+    made = code.output if code is not None else relation
+    left_out = {name for name, action in rule.columns.items() if isinstance(action, Exclude)}
     in_source = {
         name for name, action in rule.columns.items() if isinstance(action, Exclude) and action.exclude == "source"
     }
+    known = in_source | (left_out & made.columns_by_name.keys())
     for name, action in rule.columns.items():
         if name not in names:
-            if exact and name not in in_source:
+            if exact and name not in known:
                 raise _unknown(f"{path}.columns.{name}", name, relation)
         elif not isinstance(action, Exclude | Keep):
             for other in sorted(action.columns()):
@@ -158,11 +229,10 @@ def compiled_step(rule: RuleSettings, path: str, relation: Relation, source: tup
                     raise _unknown(f"{path}.columns.{name}", other, relation)
             transforms.append((names[name], action))
     for name in rule.rename.columns:
-        if exact and name not in names:
-            raise _unknown(f"{path}.rename.columns.{name}", name, relation)
-    return Step(
-        rule, path, relation, route(rule, path, relation, source), _filter(rule, path, relation), tuple(transforms)
-    )
+        if exact and name not in made.columns_by_name:
+            raise _unknown(f"{path}.rename.columns.{name}", name, made)
+    routed = route(rule, path, made, source)
+    return Step(rule, path, relation, routed, _filter(rule, path, relation), tuple(transforms), code)
 
 
 def _filter(rule: RuleSettings, path: str, relation: Relation) -> Filter | None:
@@ -194,8 +264,19 @@ class Step:
     route: Route
     filter: Filter | None
     transforms: tuple[tuple[int, Any], ...]
+    code: Code | None = None
+
+    @property
+    def in_frame(self) -> bool:
+        return self.rule.in_frame
 
     def apply(self, batch: ChangeBatch) -> ChangeBatch:
+        batch = self.before_code(batch)
+        if self.code is not None and len(batch):
+            batch = self.code.apply(batch)
+        return self.routed(batch)
+
+    def before_code(self, batch: ChangeBatch) -> ChangeBatch:
         if self.filter is not None:
             batch = self._filtered(self.filter, batch)
         if self.route.merges:
@@ -206,7 +287,7 @@ class Step:
         for index, transform in self.transforms:
             new[index] = self._transformed(batch, index, transform, _new_side, self._is_new(batch))
             old[index] = self._transformed(batch, index, transform, _old_side, self._is_old(batch, index))
-        return self._routed(replace(batch, new=new, old=old))
+        return replace(batch, new=new, old=old)
 
     def _filtered(self, filter: Filter, batch: ChangeBatch) -> ChangeBatch:
         try:
@@ -280,7 +361,7 @@ class Step:
             )
         return batch.take(np.flatnonzero(~truncates))
 
-    def _routed(self, batch: ChangeBatch) -> ChangeBatch:
+    def routed(self, batch: ChangeBatch) -> ChangeBatch:
         route = self.route
         new, old = [batch.new[index] for index in route.kept], [batch.old[index] for index in route.kept]
         if route.origin is not None:

@@ -90,7 +90,7 @@ class _Filtering:
         if come.any():
             batch = _as_inserts(batch, come)
         if gone.any():
-            batch = _as_deletes(batch, gone)
+            batch = as_deletes(batch, gone)
         return _taken(batch, stays)
 
     def _now(self) -> Bools:
@@ -152,7 +152,7 @@ def _as_inserts(batch: ChangeBatch, rows: Bools) -> ChangeBatch:
     )  # fmt: skip
 
 
-def _as_deletes(batch: ChangeBatch, rows: Bools) -> ChangeBatch:
+def as_deletes(batch: ChangeBatch, rows: Bools) -> ChangeBatch:
     """These updates as deletes, by the old key where it was sent; where it was not, it has not changed."""
     by_new_key = rows & (batch.old_kind == OLD_NONE)
     key = set(batch.relation.key_indexes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
@@ -13,13 +14,18 @@ from penstock.config.mistakes import mistake, nearest, quoted
 from penstock.config.settings import Section, Settings
 from penstock.config.tables import TablePattern
 from penstock.rules.conditions import AnyCondition
+from penstock.rules.functions import Function
 from penstock.rules.patterns import NAMES, placeholders, stars
 
 Operation = Literal["insert", "update", "delete"]
 OPERATIONS: tuple[Operation, ...] = ("insert", "update", "delete")
 
 _COLUMN_HINT = "write it like {transform: mask}, {exclude: true} or {keep: true}"
+CodeKey = Literal["sql", "python", "python_frame"]
+
 _FUNCTION = re.compile(r"[\w.]+:\w+")
+_SELECTS = re.compile(r"\s*(select|with|from)\b", re.IGNORECASE)
+_CHANGES = re.compile(r"\bchanges\b", re.IGNORECASE)
 
 
 class Exclude(Settings):
@@ -112,14 +118,24 @@ def _some(value: Any) -> Any:
     return value
 
 
-def _later(text: str) -> str:
-    raise mistake("code in rules is not in this version yet; remove it")
-
-
-def _function(text: str) -> str:
-    if not _FUNCTION.fullmatch(text):
-        raise mistake("not a function; write it like package.module:function")
+def _query(text: str) -> str:
+    if not _SELECTS.match(text):
+        raise mistake("not a query; write it like select * from changes")
+    if not _CHANGES.search(text):
+        raise mistake("does not read the table's rows; select from changes")
     return text
+
+
+def _function(value: Any) -> Any:
+    if isinstance(value, Function):
+        return value
+    if not isinstance(value, str) or not _FUNCTION.fullmatch(value):
+        raise mistake("not a function; write it like package.module:function")
+    module, _, name = value.partition(":")
+    return Function(module, name)
+
+
+FunctionName = Annotated[Any, BeforeValidator(_function)]
 
 
 class RuleSettings(Section):
@@ -128,11 +144,40 @@ class RuleSettings(Section):
     where: AnyCondition | None = None
     columns: dict[str, ColumnRule] = Field(default_factory=dict)
     rename: Rename = Rename()
-    sql: Annotated[str, AfterValidator(_later)] | None = None
-    python: Annotated[str, AfterValidator(_function), AfterValidator(_later)] | None = None
-    python_frame: Annotated[str, AfterValidator(_function), AfterValidator(_later)] | None = None
+    sql: Annotated[str, AfterValidator(_query)] | None = None
+    python: FunctionName | None = None
+    python_frame: FunctionName | None = None
     allow_uniqueness_loss: bool = False
     coverage: Literal["relaxed", "strict"] = "relaxed"
+
+    @property
+    def code(self) -> tuple[CodeKey, str | Function] | None:
+        """Which kind of code the rule has, and the code."""
+        found: dict[CodeKey, Any] = {"sql": self.sql, "python": self.python, "python_frame": self.python_frame}
+        return next(((key, code) for key, code in found.items() if code is not None), None)
+
+    @property
+    def in_frame(self) -> bool:
+        """Whether the rule's code runs in Spark, over all rows of a table at once."""
+        return self.sql is not None or self.python_frame is not None
+
+    def below(self, directory: Path) -> RuleSettings:
+        """The same, with functions looked for in this directory."""
+        functions = {"python": self.python, "python_frame": self.python_frame}
+        return self.model_copy(
+            update={key: function.below(directory) for key, function in functions.items() if function is not None}
+        )
+
+    @model_validator(mode="after")
+    def _one_code_for_all_rows(self) -> Self:
+        keys = [key for key in ("sql", "python", "python_frame") if getattr(self, key) is not None]
+        if len(keys) > 1:
+            raise mistake(f"{keys[0]} and {keys[1]} in one rule; write a rule for each")
+        if keys and not {"insert", "update"} <= set(self.operations):
+            raise mistake(
+                f"{keys[0]} makes a row's columns, so it is for inserts and updates alike; leave operations out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _known_placeholders(self) -> Self:

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from penstock.changes import ChangeBatch, Relation
-from penstock.rules.compiled import CompiledRules
+from penstock.rules.code import Code, Results
+from penstock.rules.compiled import Analyse, CompiledRules
 from penstock.rules.model import RuleSettings
 from penstock.rules.schema_commands import through_rules
 from penstock.sinks.contract import Batch, ImportPart, Merged
@@ -21,6 +22,7 @@ class Passage:
 
     def __init__(self, rules: Sequence[RuleSettings] = ()) -> None:
         self._rules = CompiledRules(rules) if rules else None
+        self.has_frames = any(rule.in_frame for rule in rules)  # code that runs in Spark, for some table
 
     def changes(self, batches: Iterator[ChangeBatch]) -> Iterator[ChangeBatch]:
         """RuleError or ConfigError where the rules cannot be applied: the sink stops before anything leaks."""
@@ -44,8 +46,33 @@ class Passage:
 
     def filters(self, relation: Relation) -> bool:
         """Whether rows are held back, and changes do not tell whether a row was before."""
-        rules = self._rules
-        return rules is not None and relation.identity != "f" and any(step.filter for step in rules.steps(relation))
+        steps = self._rules.steps(relation) if self._rules is not None else ()
+        return any(step.code or (step.filter and relation.identity != "f") for step in steps)
+
+    def analyse_by(self, analyse: Analyse) -> None:
+        """On the driver: how to learn what columns such code makes. What is learned pickles, and how does not."""
+        if self._rules is not None and self.has_frames:
+            self._rules.analyse = analyse
+
+    def runs_in_frame(self, relation: Relation) -> bool:
+        """Whether the table has such code."""
+        return self._rules is not None and self.has_frames and self._rules.runs_in_frame(relation)
+
+    def frame(self, relation: Relation) -> Code:
+        """The table's code that runs in Spark."""
+        code = self._rules.frame(relation) if self._rules is not None else None
+        assert code is not None
+        return code
+
+    def before_frame(self, batch: ChangeBatch) -> ChangeBatch | None:
+        """Of a table with such code, what that is given."""
+        assert self._rules is not None
+        return self._rules.before_frame(batch)
+
+    def from_frame(self, source: Relation, batch: ChangeBatch, results: Results) -> ChangeBatch | None:
+        """And what becomes of it with what came out, on its way to the sink."""
+        assert self._rules is not None
+        return self._rules.from_frame(source, batch, results)
 
     def _part(self, part: ImportPart) -> ImportPart:
         assert self._rules is not None

@@ -81,6 +81,7 @@ def preview(config: Config, name: str, rows: int) -> Preview:
         _refuse_misfits(config, connection, table, captured)
         relation, row_filter = _as_captured(connection, table, config)
         before = _read(connection, table, relation, row_filter, rows)
+    _refuse_frames(config.rules, table)
     rules = CompiledRules(config.rules)
     after = None if before is None else rules.apply(before)
     return Preview(relation, rules.output_relation(relation), _origins(rules.steps(relation), relation), before, after)
@@ -107,6 +108,15 @@ def _refuse_misfits(config: Config, connection: Connection, table: Table, captur
     ]
     if wrong:
         raise ConfigError("\n".join(wrong))
+
+
+def _refuse_frames(rules: Sequence[RuleSettings], table: Table) -> None:
+    for index, rule in enumerate(rules):
+        if rule.in_frame and rule.code is not None and caught_by(rule, table.schema, table.table):
+            raise ConfigError(
+                f"rules[{index}].{rule.code[0]}: runs in Spark, which preview does not start.",
+                "Run it into a sink of type stdout to see what it makes.",
+            )
 
 
 def _as_captured(connection: Connection, table: Table, config: Config) -> tuple[Relation, str | None]:
@@ -158,6 +168,9 @@ def _query(table: Table, relation: Relation, row_filter: str | None, rows: int) 
 def _origins(steps: Sequence[Step], relation: Relation) -> tuple[int | None, ...]:
     origins: list[int | None] = list(range(len(relation.columns)))
     for step in steps:
+        if step.code is not None:
+            before = {column.name: origins[index] for index, column in enumerate(step.relation.columns)}
+            origins = [before.get(column.name) for column in step.code.output.columns]
         made = [None] if step.route.origin is not None else []
         origins = [*(origins[index] for index in step.route.kept), *made]
     return tuple(origins)

@@ -3,6 +3,7 @@ has what they are about.
 
 A table that keeps its name and columns is like the source's but for its rows, so everything is followed. One that rules give
 other names, fewer columns or company is made from what changes say, with columns and a key alone: of it, columns are followed.
+One that code makes has the columns of its result, which the next rows show.
 
 A table or column that gets a name for which the rules say something else would arrive as nobody wants it: the sink stops.
 """
@@ -26,6 +27,8 @@ from penstock.schema_changes.definitions import ColumnDefinition, Constraint, Ta
 from penstock.schema_changes.kinds import SchemaChange, TableChange
 from penstock.schema_changes.logged import LoggedCommand
 
+_OF_COLUMNS = (kinds.AddColumn, kinds.DropColumn, kinds.RetypeColumn, kinds.RenameColumn, kinds.DropNotNull)
+
 
 def through_rules(rules: CompiledRules, commands: Sequence[LoggedCommand]) -> tuple[LoggedCommand, ...]:
     """RuleError where a new name leads out of the rules, or past them."""
@@ -47,7 +50,7 @@ def _made(rules: Sequence[RuleSettings], change: SchemaChange) -> Iterable[Schem
         other = change.foreign_key.referenced
         if Course.of(rules, (other.schema, other.table)).reshapes:
             return ()
-    if isinstance(change, kinds.AddColumn):
+    if isinstance(change, kinds.AddColumn) and not course.is_made_by_code:
         change = replace(change, column=course.filled_in(change.column))
     return course.followed(change) if course.reshapes else (change,)
 
@@ -90,10 +93,16 @@ class Course:
         return any(rule.rename.origin is not None or may_merge(rule) for _, rule in self.rules)
 
     @property
+    def is_made_by_code(self) -> bool:
+        """Which alone knows what columns the target's table has: sinks learn it from the rows."""
+        return any(rule.code is not None for _, rule in self.rules)
+
+    @property
     def reshapes(self) -> bool:
         """Whether the target's table has other names or columns than the source's, so that it is not made like it."""
         return self.merges or any(
-            rule.rename.templates
+            rule.code is not None
+            or rule.rename.templates
             or rule.rename.columns
             or any(isinstance(action, Exclude) for action in rule.columns.values())
             for _, rule in self.rules
@@ -159,6 +168,8 @@ class Course:
     def followed(self, change: TableChange) -> Iterable[SchemaChange]:
         """What concerns columns, of a table that is made from what changes say."""
         table = self.target(change.table.oid)
+        if self.is_made_by_code and isinstance(change, _OF_COLUMNS):
+            return ()
         match change:
             case kinds.AddColumn(column=column) if (name := self.column(column.name)) is not None:
                 return (kinds.AddColumn(table, _bare(column, name)),)

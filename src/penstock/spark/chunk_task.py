@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock import failpoints
 from penstock.changes import ChangeBatch
@@ -17,8 +17,12 @@ from penstock.lsn import LSN, ZERO
 from penstock.priority import in_a_thread, step_back
 from penstock.rules.passage import NO_RULES, Passage
 from penstock.sinks.contract import Batch, ImportPart, Sink
+from penstock.spark.frame_parts import StagedRows
 from penstock.spark.writer import outcome
 from penstock.storage import Directory
+
+if TYPE_CHECKING:
+    from penstock.spark.frames import Frames
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,13 @@ class CopiedChunk:
     rows: int = 0
     bytes: int = 0
     error: PenstockError | None = None
+    kept: KeptRows | None = None  # of a table with code that runs in Spark: it is not finished yet
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    staging: str
+    snapshot: str | None
 
 
 @dataclass(frozen=True)
@@ -63,16 +74,47 @@ class ChunkTask:
         if handover.is_staged(job, chunk.number):  # whoever read it died before it could say so
             return CopiedChunk(job, chunk.number, *handover.figures(job, chunk.number))
         staging = handover.new_staging(job, chunk.number)
-        part = ImportPart(job, wanted.layout.relation, "rows", chunk.number, replaces=chunk.after is not None)
         reader = ChunkReader(self.url, wanted.layout, chunk, wanted.from_lsn, self.publications)
         counted = _Counted(reader.batches())
-        done = outcome(self.sink, Batch(-1, ZERO, ZERO, staging, part), iter(counted), self.rules)
+        if self.rules.runs_in_frame(wanted.layout.relation):
+            return self._read(wanted, staging, reader, counted)
+        done = outcome(self.sink, chunk_batch(wanted, staging), iter(counted), self.rules)
         if isinstance(done, PenstockError):
             return CopiedChunk(job, chunk.number, error=done)
         receipt = ChunkReceipt(chunk.number, counted.rows, counted.bytes, done, staging, chunk.after, reader.snapshot)
         handover.write_receipt(job, receipt)
         failpoints.reach(failpoints.CHUNK_STAGED)
         return CopiedChunk(job, chunk.number, counted.rows, counted.bytes)
+
+    def _read(self, wanted: ChunkToCopy, staging: str, reader: ChunkReader, counted: _Counted) -> CopiedChunk:
+        """For code that runs in Spark: the rows are kept for it."""
+        try:
+            StagedRows(staging).store(self.rules, iter(counted))
+        except PenstockError as error:
+            return CopiedChunk(wanted.job, wanted.chunk.number, error=error)
+        number, rows, size, snapshot = wanted.chunk.number, counted.rows, counted.bytes, reader.snapshot
+        return CopiedChunk(wanted.job, number, rows, size, kept=KeptRows(staging, snapshot))
+
+
+def chunk_batch(wanted: ChunkToCopy, staging: str) -> Batch:
+    replaces = wanted.chunk.after is not None
+    part = ImportPart(wanted.job, wanted.layout.relation, "rows", wanted.chunk.number, replaces=replaces)
+    return Batch(-1, ZERO, ZERO, staging, part)
+
+
+def finished(state_uri: str, frames: Frames, wanted: ChunkToCopy, read: CopiedChunk) -> CopiedChunk:
+    """On the driver: what code in Spark makes of rows that were kept for it ▶ ``sink.write`` ▶ the chunk's receipt."""
+    assert read.kept is not None
+    chunk, staging = wanted.chunk, read.kept.staging
+    try:
+        done = frames.write([(wanted.layout.relation, StagedRows(staging))], chunk_batch(wanted, staging))
+    except PenstockError as error:
+        return CopiedChunk(read.job, read.number, error=error)
+    handover = Handover(Directory(state_uri), frames.sink_name)
+    receipt = ChunkReceipt(chunk.number, read.rows, read.bytes, done.outcome, staging, chunk.after, read.kept.snapshot)
+    handover.write_receipt(read.job, receipt)
+    failpoints.reach(failpoints.CHUNK_STAGED)
+    return CopiedChunk(read.job, read.number, read.rows, read.bytes)
 
 
 class _Counted:

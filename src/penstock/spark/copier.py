@@ -36,7 +36,8 @@ from penstock.postgres.connection import Connection, connect
 from penstock.retry import Backoff
 from penstock.rules.passage import Passage
 from penstock.sinks.contract import Sink
-from penstock.spark.chunk_task import ChunkTask, ChunkToCopy, CopiedChunk
+from penstock.spark.chunk_task import ChunkTask, ChunkToCopy, CopiedChunk, finished
+from penstock.spark.frames import Frames
 from penstock.spark.moved_keys import moved_keys
 from penstock.state import PipelineState
 
@@ -75,6 +76,7 @@ class Copier:
         self._spark, self._config, self._state, self._task = spark, config, state, task
         self._sinks = {sink.settings.name: sink for sink in sinks}
         self._url, self._rules = config.source.url.get_secret_value(), Passage(config.rules)
+        self._frames = {sink.settings.name: Frames(spark, sink, self._rules) for sink in sinks}
         self._copies: dict[int, TableCopy] = {}
         self._queue = threading.Lock()  # of the coordinator's connection to the queue
         self._connection: Connection | None = None
@@ -305,6 +307,9 @@ class Copier:
     def _run(self, claimed: Sequence[tuple[Job, Chunk]]) -> list[CopiedChunk]:
         sink = self._sinks[claimed[0][0].sink]
         assert self._copying is not None
+        for job, _ in claimed:
+            if job.layout is not None and self._rules.runs_in_frame(job.layout.relation):
+                self._rules.frame(job.layout.relation)  # so that the executors know what Spark alone can tell
         task = ChunkTask(sink, self._url, self._state.root.uri, self._copying.publications, self._rules)
         chunks = [
             ChunkToCopy(job.id, job.layout, chunk, job.from_lsn)
@@ -312,7 +317,11 @@ class Copier:
             if job.layout is not None and job.from_lsn is not None
         ]
         results: list[CopiedChunk] = self._spark.sparkContext.parallelize([chunks], 1).flatMap(task).collect()
-        return results
+        wanted, frames = {(chunk.job, chunk.chunk.number): chunk for chunk in chunks}, self._frames[sink.settings.name]
+        return [
+            finished(self._state.root.uri, frames, wanted[read.job, read.number], read) if read.kept else read
+            for read in results
+        ]
 
     def _note(self, results: Sequence[CopiedChunk]) -> None:
         passing: PenstockError | None = None

@@ -26,6 +26,7 @@ from penstock.rules.remembered import tell_of_other_rules
 from penstock.sinks.contract import Sink
 from penstock.spark.copier import Unfinished, copied
 from penstock.spark.delivery import SinkDelivery
+from penstock.spark.frame_check import refuse_unfit_frames
 from penstock.spark.import_delivery import ImportDelivery
 from penstock.spark.session import close_session, open_session
 from penstock.state import PipelineState
@@ -226,7 +227,9 @@ def deliver(
             return
         logger.info("Delivering to %s.", ", ".join(sink.settings.name for sink in sinks))
         tell_of_other_rules(config.rules, state, [sink.settings.name for sink in sinks])
-        deliveries = Deliveries(spark, sinks, state, config.source.copies, Passage(config.rules))
+        rules = Passage(config.rules)
+        deliveries = Deliveries(spark, sinks, state, config.source.copies, rules)
+        refuse_unfit_frames(config, rules)
         with copied(spark, config, sinks, state, copying) as unfinished:
             deliveries.run(stop, until, available_now, unfinished)
 

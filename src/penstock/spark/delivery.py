@@ -29,6 +29,8 @@ from penstock.schema_changes.kinds import CreateTable, SetComment, TableChange
 from penstock.schema_changes.logged import LoggedCommand
 from penstock.schema_changes.words import in_words
 from penstock.sinks.contract import Batch, Imported, ImportPart, Sink
+from penstock.spark.frame_parts import FramedReceipt
+from penstock.spark.frames import Frames
 from penstock.spark.writer import RECEIPTS, Writer, fault
 from penstock.state import CaptureState, PipelineState, SinkState, now
 from penstock.storage import Directory
@@ -54,6 +56,7 @@ class SinkDelivery:
         self._spark, self._sink, self._state, self._copies, self.rules = spark, sink, state, copies, rules
         self._log = ChangeLog(state.log_uri)
         self._name = sink.settings.name
+        self.frames = Frames(spark, sink, rules)
         self.lock = threading.Lock()  # one commit at a time
         self.tables = TableRecord(state, self._name)
         self.join: Callable[[Sequence[int], LSN], None] = lambda jobs, at: (
@@ -204,6 +207,9 @@ class SinkDelivery:
         self._refuse_hole(start)
         admission = min(row.admission for row in rows)
         staging = f"{self._state.staging_uri(self._name)}/{str(end).replace('/', '-')}"
+        framed = self._framed(rows, Batch(-1, start, end, staging))
+        if framed is not None:
+            outcomes.append(framed.outcome)
         with self.lock:
             self.join(self.tables.due(admission), start)
             self._refuse_outdated(admission, end)
@@ -211,8 +217,16 @@ class SinkDelivery:
             self._stop_at_schema_change(commands)
             self._commit_to_sink(Batch(number, start, end, staging, schema_log=commands), outcomes)
             failpoints.reach(failpoints.BATCH_COMMITTED)
-            self._delivered(end, sum(row.changes for row in rows), max(row.commit_time for row in rows), begun)
+            changes, commit_time = sum(row.changes for row in rows), max(row.commit_time for row in rows)
+            if framed is not None:
+                changes, commit_time = changes + framed.changes, max(commit_time, framed.commit_time)
+            self._delivered(end, changes, commit_time, begun)
         Directory(staging).delete_all()
+
+    def _framed(self, rows: Sequence[Any], batch: Batch) -> FramedReceipt | None:
+        """What the executors left to us: changes of tables with code that runs in Spark."""
+        units = [found for row in rows if row.framed is not None for found in pickle.loads(row.framed)]
+        return self.frames.write_logged(units, self._state.log_uri, batch) if units else None
 
     def _to_follow(self, logged: Sequence[LoggedCommand]) -> tuple[LoggedCommand, ...]:
         """In their order. An import may have come further than the stream: its table is as it was then, also in its shape."""

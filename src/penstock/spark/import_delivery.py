@@ -9,11 +9,10 @@ from __future__ import annotations
 import logging
 import pickle
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -22,12 +21,11 @@ from penstock.changelog.changes_of_units import change_batches
 from penstock.changelog.log import ChangeLog
 from penstock.changelog.plan import WorkUnit, plan
 from penstock.changelog.segment import SegmentName
-from penstock.changes import ChangeBatch, Relation
+from penstock.changes import Relation
 from penstock.error_policy import Verdict, policy_for
 from penstock.errors import LogError, PenstockError, SinkUnavailable, SparkLost, TableAltered
 from penstock.imports.handover import ChunkReceipt, Handover, Manifest, Trouble
 from penstock.imports.horizon import captured_upto
-from penstock.imports.snapshot import seen_by
 from penstock.lsn import LSN, ZERO
 from penstock.retry import Backoff
 from penstock.rules.passage import NO_RULES, Passage
@@ -36,6 +34,7 @@ from penstock.schema_changes.kinds import TableChange
 from penstock.schema_changes.logged import logged_commands
 from penstock.sinks.contract import Batch, ImportPart, Sink, UnderWay
 from penstock.spark.delivery import SinkDelivery
+from penstock.spark.frame_parts import upto_end
 from penstock.spark.writer import outcome
 from penstock.state import PipelineState
 from penstock.storage import Directory
@@ -280,6 +279,8 @@ class ImportDelivery:
         if not tasks:
             return [], staging
         batch = Batch(-1, start, end, staging, self._changes(manifest, start, end))
+        if self._delivery.rules.runs_in_frame(manifest.relation):
+            return [self._framed(manifest, [unit for task in tasks for unit in task], batch)], staging
         writer = _ChangesWriter(
             self._sink, self._log.directory.uri, batch, self._snapshot(manifest), self._delivery.rules
         )
@@ -289,6 +290,12 @@ class ImportDelivery:
             if isinstance(found, PenstockError):
                 raise found
         return outcomes, staging
+
+    def _framed(self, manifest: Manifest, units: Sequence[WorkUnit], batch: Batch) -> Any:
+        """The receipt of a table with code that runs in Spark."""
+        frames, relation = self._delivery.frames, manifest.relation
+        changes = frames.logged(relation, units, self._log.directory.uri, batch, self._snapshot(manifest))
+        return frames.write([(relation, changes)], batch).outcome
 
     def _refuse_altered(self, manifest: Manifest, start: LSN, end: LSN) -> None:
         """TableAltered if the schema log has a command that makes another table of it than was read.
@@ -339,14 +346,5 @@ class _ChangesWriter:
 
     def __call__(self, units: Sequence[WorkUnit]) -> bytes:
         changes = change_batches(ChangeLog(self.log_uri), units, self.batch.start)
-        return pickle.dumps(outcome(self.sink, self.batch, self._upto_end(changes), self.rules))
-
-    def _upto_end(self, changes: Iterator[ChangeBatch]) -> Iterator[ChangeBatch]:
-        for batch in changes:
-            wanted = batch.commit_lsn < np.uint64(self.batch.end)
-            if self.snapshot is not None:
-                wanted &= ~seen_by(self.snapshot, batch.xid)
-            if wanted.all():
-                yield batch
-            elif wanted.any():
-                yield batch.take(np.flatnonzero(wanted))
+        wanted = upto_end(changes, self.batch.end, self.snapshot)
+        return pickle.dumps(outcome(self.sink, self.batch, wanted, self.rules))

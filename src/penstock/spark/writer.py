@@ -13,7 +13,8 @@ import pyarrow as pa
 from penstock.changelog.changes_of_units import change_batches
 from penstock.changelog.log import ChangeLog
 from penstock.changelog.plan import WorkUnit
-from penstock.changes import ChangeBatch
+from penstock.changelog.segment import SegmentName
+from penstock.changes import ChangeBatch, Relation
 from penstock.errors import PenstockError, SinkError
 from penstock.lsn import LSN
 from penstock.rules.passage import NO_RULES, Passage
@@ -22,7 +23,7 @@ from penstock.sinks.contract import Batch, Sink
 
 RECEIPTS = (
     "batch_start string, batch_end string, admission long, changes long, bytes long, commit_time long, receipt binary, "
-    "schema_log binary"
+    "schema_log binary, framed binary"
 )
 
 
@@ -46,6 +47,9 @@ class Writer:
         batch = Batch(-1, LSN.parse(start), LSN.parse(end), f"{self.staging_uri}/{end.replace('/', '-')}")
         log = ChangeLog(self.log_uri)
         of_tables = [unit for unit in units if unit.segment and unit.table != SCHEMA_LOG]
+        framed = self._for_frames(log, of_tables)
+        if framed:
+            of_tables = [unit for unit in of_tables if all(unit is not other for _, other in framed)]
         logged = logged_commands(change_batches(log, [unit for unit in units if unit.table == SCHEMA_LOG], batch.start))
         counted = Counted(change_batches(log, of_tables, batch.start))
         receipt = pickle.dumps(outcome(self.sink, batch, iter(counted), self.rules))
@@ -54,9 +58,22 @@ class Writer:
                 pa.array([start]), pa.array([end]), pa.array([admission]), pa.array([counted.changes]),
                 pa.array([sum(unit.bytes for unit in units)]), pa.array([counted.commit_time]),
                 pa.array([receipt]), pa.array([pickle.dumps(logged)]),
+                pa.array([pickle.dumps(framed) if framed else None], pa.binary()),
             ],
-            names=["batch_start", "batch_end", "admission", "changes", "bytes", "commit_time", "receipt", "schema_log"],
+            names=[name.split()[0] for name in RECEIPTS.split(", ")],
         )  # fmt: skip
+
+    def _for_frames(self, log: ChangeLog, units: Sequence[WorkUnit]) -> list[tuple[Relation, WorkUnit]]:
+        """Those of tables whose rules have code that runs in Spark: they are the driver's to deal with."""
+        if not self.rules.has_frames:
+            return []
+        found = []
+        for unit in units:
+            name = SegmentName.parse(unit.segment)
+            relation = log.relations(name)[unit.entry].relation if name is not None else None
+            if relation is not None and self.rules.runs_in_frame(relation):
+                found.append((relation, unit))
+        return found
 
 
 def outcome(sink: Sink[Any], batch: Batch, changes: Iterator[ChangeBatch], rules: Passage = NO_RULES) -> Any:

@@ -1,0 +1,224 @@
+"""Code of rules that runs in Spark: what the executors do before it and after it. Imports nothing of Spark.
+
+What goes in is told by something that can be asked for it twice and gives the same: the change log, or a file. First its rows
+are given to the code; what comes out is kept in a file, sorted by change; then the changes are read again, and each takes its
+row from there.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.changelog.changes_of_units import change_batches
+from penstock.changelog.log import ChangeLog
+from penstock.changelog.plan import WorkUnit
+from penstock.changes import ChangeBatch, Relation
+from penstock.errors import PenstockError
+from penstock.imports.snapshot import seen_by
+from penstock.lsn import LSN
+from penstock.rules.code import Code, Results
+from penstock.rules.passage import NO_RULES, Passage
+from penstock.sinks.contract import Batch, Sink
+from penstock.spark.writer import outcome
+from penstock.storage import Directory
+
+_RESULT, _INPUT = "result.arrow", "input.pickle"
+_STORED = pa.schema([pa.field("rows", pa.int64())])
+
+
+@dataclass(frozen=True)
+class Given:
+    """A batch of changes of one table, as far as its code goes. ``batch``: None if nothing is left of it."""
+
+    source: Relation  # before all rules
+    changes: int
+    commit_time: int
+    batch: ChangeBatch | None
+
+
+class Inputs(Protocol):
+    """Gives the same each time."""
+
+    def __call__(self) -> Iterator[Given]: ...
+
+
+@dataclass(frozen=True)
+class LoggedChanges:
+    """What the log has of a table: of transactions from ``start`` on, and before ``end`` if it is given."""
+
+    log_uri: str
+    units: tuple[WorkUnit, ...]
+    start: LSN
+    rules: Passage
+    end: LSN | None = None
+    snapshot: str | None = None  # the transactions that it saw are left out
+
+    def __call__(self) -> Iterator[Given]:
+        for batch in upto_end(change_batches(ChangeLog(self.log_uri), self.units, self.start), self.end, self.snapshot):
+            yield Given(batch.relation, len(batch), int(batch.commit_time[-1]), self.rules.before_frame(batch))
+
+
+def upto_end(changes: Iterator[ChangeBatch], end: LSN | None, snapshot: str | None) -> Iterator[ChangeBatch]:
+    """Those of transactions that end before ``end``, and that the snapshot did not see."""
+    for batch in changes:
+        wanted = np.ones(len(batch), np.bool_) if end is None else batch.commit_lsn < np.uint64(end)
+        if snapshot is not None:
+            wanted &= ~seen_by(snapshot, batch.xid)
+        if wanted.all():
+            yield batch
+        elif wanted.any():
+            yield batch.take(np.flatnonzero(wanted))
+
+
+@dataclass(frozen=True)
+class StagedRows:
+    """Rows that were read once, and kept: as the rules before the code left them."""
+
+    uri: str
+
+    def store(self, rules: Passage, batches: Iterator[ChangeBatch]) -> None:
+        def content(stream: Any) -> None:
+            for batch in batches:
+                given = Given(batch.relation, len(batch), int(batch.commit_time[-1]), rules.before_frame(batch))
+                pickle.dump(given, stream)
+
+        directory = Directory(self.uri)
+        directory.create()
+        directory.write(_INPUT, content)
+
+    def __call__(self) -> Iterator[Given]:
+        with Directory(self.uri).open(_INPUT) as stream:
+            while stream.tell() < stream.size():
+                yield pickle.load(stream)
+
+
+@dataclass(frozen=True)
+class RowsForCode:
+    """What the code is given; for ``mapInArrow`` over one row that means nothing."""
+
+    code: Code
+    inputs: Inputs
+
+    def __call__(self, nothing: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in nothing:
+            pass
+        for given in self.inputs():
+            if given.batch is not None:
+                batch, brings = self.code.prepared(given.batch)
+                if brings.any():
+                    yield from self.code.rows(batch.take(np.flatnonzero(brings))).to_batches()
+
+    def trouble(self, _: Any) -> PenstockError | None:
+        """Why it cannot be given, in words of ours."""
+        try:
+            for _batch in self(iter(())):
+                pass
+        except PenstockError as error:
+            return error
+        return None
+
+
+@dataclass(frozen=True)
+class KeptResult:
+    """Keeps what came out, in the order in which it comes; for ``mapInArrow``."""
+
+    uri: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        first = next(batches, None)
+        if first is None:
+            return
+        rows = 0
+
+        def content(stream: Any) -> None:
+            nonlocal rows
+            with pa.ipc.new_stream(stream, first.schema) as writer:
+                batch: pa.RecordBatch | None = first
+                while batch is not None:
+                    writer.write_batch(batch)
+                    rows += batch.num_rows
+                    batch = next(batches, None)
+
+        directory = Directory(self.uri)
+        directory.create()
+        directory.write(_RESULT, content)
+        yield pa.RecordBatch.from_arrays([pa.array([rows])], schema=_STORED)
+
+    def tables(self) -> Iterator[pa.Table]:
+        directory = Directory(self.uri)
+        if any(entry.name == _RESULT for entry in directory.entries()):
+            with directory.open(_RESULT) as file, pa.ipc.open_stream(file) as reader:
+                for batch in reader:
+                    yield pa.Table.from_batches([batch])
+
+
+@dataclass(frozen=True)
+class FramedTable:
+    """A table's changes of one definition, and what its code made of them."""
+
+    code: Code
+    inputs: Inputs
+    kept: KeptResult
+
+
+@dataclass(frozen=True)
+class FramedReceipt:
+    outcome: Any  # of ``sink.write``
+    changes: int
+    commit_time: int
+
+
+@dataclass(frozen=True)
+class FramedWriter:
+    """Changes ▶ each with the row that came out for it ▶ the rest of the rules ▶ ``sink.write`` ▶ a receipt."""
+
+    sink: Sink[Any]
+    batch: Batch
+    rules: Passage
+    tables: tuple[FramedTable, ...]
+
+    def __call__(self, _: Any) -> bytes:
+        counted = _Counted()
+        changes = (batch for table in self.tables for batch in self._changes(table, counted))
+        batch = self.rules.batch(self.batch)
+        done = outcome(self.sink, batch, changes, NO_RULES)
+        return pickle.dumps(FramedReceipt(done, counted.changes, counted.commit_time))
+
+    def _changes(self, table: FramedTable, counted: _Counted) -> Iterator[ChangeBatch]:
+        results = Results(table.code, table.kept.tables())
+        for given in table.inputs():
+            counted.changes += given.changes
+            counted.commit_time = max(counted.commit_time, given.commit_time)
+            if given.batch is not None:
+                made = self.rules.from_frame(given.source, given.batch, results)
+                if made is not None:
+                    yield made
+        results.refuse_leftovers()
+
+
+@dataclass
+class _Counted:
+    changes: int = 0
+    commit_time: int = 0
+
+
+def in_order(units: Sequence[tuple[Relation, WorkUnit]]) -> list[list[tuple[Relation, tuple[WorkUnit, ...]]]]:
+    """By table, the units of each of its definitions: whole, and in the order of the log, whatever tasks they came from."""
+    whole = {
+        (unit.segment, unit.entry): (relation, WorkUnit(unit.segment, unit.table, unit.entry, 0, 1, 0, 0, unit.after))
+        for relation, unit in units
+    }
+    tables: dict[int, list[tuple[Relation, tuple[WorkUnit, ...]]]] = {}
+    for _, (relation, unit) in sorted(whole.items(), key=lambda item: item[0]):
+        definitions = tables.setdefault(relation.oid, [])
+        if definitions and definitions[-1][0] == relation:
+            definitions[-1] = relation, (*definitions[-1][1], unit)
+        else:
+            definitions.append((relation, (unit,)))
+    return list(tables.values())

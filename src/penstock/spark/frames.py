@@ -1,0 +1,187 @@
+"""Code of rules that runs in Spark (``sql``, ``python_frame``): the driver's part.
+
+A table's changes are one DataFrame, ``changes``; the code makes another of it, whose rows go back to their changes
+(``frame_parts.py``). Only tables with such code pay for it, with two jobs for each of them that a batch has, and one for all.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException, PySparkException, PythonException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from penstock.changelog.plan import WorkUnit
+from penstock.changes import Relation
+from penstock.errors import ConfigError, PenstockError, RuleError, SparkLost
+from penstock.lsn import LSN
+from penstock.rules.code import Code
+from penstock.rules.code_rows import LSN_COLUMN, SEQUENCE_COLUMN, schema_of
+from penstock.rules.functions import Function, told
+from penstock.rules.model import CodeKey
+from penstock.rules.passage import Passage
+from penstock.sinks.contract import Batch, Sink
+from penstock.spark.frame_parts import (
+    FramedReceipt,
+    FramedTable,
+    FramedWriter,
+    Inputs,
+    KeptResult,
+    LoggedChanges,
+    RowsForCode,
+    in_order,
+)
+from penstock.storage import Directory
+
+_VIEW = "changes"
+_OF_THE_ROWS = ("22", "21", "38", "42", "P0")  # classes of SQLSTATE: a value, or what the code does with it
+
+
+class Frames:
+    """Of one sink. Its session has the catalog and the temporary views of the one that it is made from."""
+
+    def __init__(self, spark: SparkSession, sink: Sink[Any], rules: Passage) -> None:
+        self._spark, self._sink, self._rules = spark, sink, rules
+        self._own: SparkSession | None = None
+        self._view = threading.Lock()  # between the view and the query that reads it
+        rules.analyse_by(self.analyse)
+
+    @property
+    def sink_name(self) -> str:
+        name: str = self._sink.settings.name
+        return name
+
+    @property
+    def _session(self) -> SparkSession:
+        if self._own is None:
+            _say_nothing_of_queries()
+            self._own = SparkSession(self._spark.sparkContext, self._spark._jsparkSession.cloneSession())
+        return self._own
+
+    def analyse(self, key: CodeKey, code: str | Function, path: str, relation: Relation) -> pa.Schema:
+        """The columns that the code makes. ConfigError if Spark does not understand it."""
+        from pyspark.sql.pandas.types import to_arrow_schema  # brings pandas
+
+        with self._view:
+            empty = self._session.createDataFrame([], _spark_schema(relation))
+            return to_arrow_schema(self._made(key, code, path, relation, empty).schema, timezone="UTC")
+
+    def write_logged(
+        self, units: Sequence[tuple[Relation, WorkUnit]], log_uri: str, batch: Batch
+    ) -> FramedReceipt | None:
+        """Changes of tables with such code, from the log to the sink's receipt. None: there are none."""
+        tables = [
+            (relation, LoggedChanges(log_uri, some, batch.start, self._ready(relation)))
+            for definitions in in_order(units)
+            for relation, some in definitions
+        ]
+        return self.write(tables, batch) if tables else None
+
+    def logged(
+        self, relation: Relation, units: Sequence[WorkUnit], log_uri: str, batch: Batch, snapshot: str | None
+    ) -> Inputs:
+        """One table's changes of a part of an import."""
+        ((_, whole),) = (one for some in in_order([(relation, unit) for unit in units]) for one in some)
+        return LoggedChanges(log_uri, whole, batch.start, self._ready(relation), LSN(batch.end), snapshot)
+
+    def write(self, tables: Sequence[tuple[Relation, Inputs]], batch: Batch) -> FramedReceipt:
+        """Raises what the code, or the sink, is refused for."""
+        place = Directory(f"{batch.staging}/frames")
+        try:
+            framed = tuple(
+                self._run(self._rules.frame(relation), inputs, f"{place.uri}/{number}")
+                for number, (relation, inputs) in enumerate(tables)
+            )
+            writer = FramedWriter(self._sink, batch, self._rules, framed)
+            (written,) = self._session.sparkContext.parallelize([0], 1).map(writer).collect()
+        finally:
+            place.delete_all()
+        receipt: FramedReceipt = pickle.loads(written)
+        if isinstance(receipt.outcome, PenstockError):
+            raise receipt.outcome
+        return receipt
+
+    def _ready(self, relation: Relation) -> Passage:
+        """The rules, with what the executors need to know of the table."""
+        self._rules.frame(relation)
+        return self._rules
+
+    def _run(self, code: Code, inputs: Inputs, uri: str) -> FramedTable:
+        giver, kept = RowsForCode(code, inputs), KeptResult(uri)
+        with self._view:
+            rows = self._session.range(0, 1, 1, 1).mapInArrow(giver, _spark_schema(code.relation))
+            made = self._made(code.key, code.code, code.path, code.relation, rows)
+        halves = [F.lpad(F.split_part(F.col(LSN_COLUMN), F.lit("/"), F.lit(part)), 8, "0") for part in (1, 2)]
+        ordered = made.repartition(1).sortWithinPartitions(*halves, SEQUENCE_COLUMN)
+        try:
+            ordered.mapInArrow(kept, "rows long").collect()
+        except PySparkException as error:
+            raise self._failure(code, giver, error) from None
+        return FramedTable(code, inputs, kept)
+
+    def _made(self, key: CodeKey, code: str | Function, path: str, relation: Relation, rows: DataFrame) -> DataFrame:
+        """What the code makes of the rows; nothing is computed yet."""
+        try:
+            if isinstance(code, Function):
+                return _framed(code, path, relation, rows)
+            rows.createOrReplaceTempView(_VIEW)
+            return self._session.sql(code)
+        except AnalysisException as error:
+            raise ConfigError(
+                f"{path}: Spark does not understand it for {relation.qualified_name}: {_first_line(error)}",
+                f"Correct the {'query' if key == 'sql' else 'function'}. The rows have these columns: "
+                f"{', '.join(schema_of(relation).names)}.",
+            ) from None
+
+    def _failure(self, code: Code, giver: RowsForCode, error: PySparkException) -> PenstockError:
+        """Spark's own words have values in them; its name for the error has none."""
+        if isinstance(error, PythonException):
+            (trouble,) = self._session.sparkContext.parallelize([0], 1).map(giver.trouble).collect()
+            if trouble is not None:
+                found: PenstockError = trouble
+                return found
+        name, state = error.getCondition() or told(error), error.getSqlState() or ""
+        if not state.startswith(_OF_THE_ROWS):
+            return SparkLost(f"Spark gave up {code.path} for {code.relation.qualified_name}: {name}.")
+        return RuleError(
+            f"{code.path}: it fails on a row of {code.relation.qualified_name}: {name}.",
+            "Let it take every row (try_cast, try_divide, coalesce), and start again.",
+        )
+
+
+def _framed(function: Function, path: str, relation: Relation, rows: DataFrame) -> DataFrame:
+    loaded = function.load(path)
+    try:
+        made = loaded(rows)
+    except AnalysisException:
+        raise
+    except Exception as error:  # noqa: BLE001  whatever somebody's function raises
+        raise ConfigError(
+            f"{path}: {function} raised {told(error)} for {relation.qualified_name}.",
+            "Correct the function. It is given a DataFrame, and returns one that is not computed yet.",
+        ) from None
+    if not isinstance(made, DataFrame):
+        raise ConfigError(f"{path}: {function} returned {type(made).__name__}.", "Return a Spark DataFrame.")
+    return made
+
+
+def _spark_schema(relation: Relation) -> Any:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema_of(relation), prefer_timestamp_ntz=True)
+
+
+def _first_line(error: PySparkException) -> str:
+    """Without the plan and the query below it."""
+    return str(error).strip().splitlines()[0].rstrip(";")
+
+
+def _say_nothing_of_queries() -> None:
+    """PySpark prints every failure of a query, with the values in it."""
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
