@@ -42,7 +42,8 @@ def rule(**members: Any) -> list[dict[str, Any]]:
 MISTAKES = [
     (rule(python="nowhere_at_all:f"), "rules[0].python", "There is no module nowhere_at_all."),
     (rule(python="code_beside_it:absent"), "rules[0].python", "Module code_beside_it has no function absent."),
-    (rule(python="code_beside_it:bad"), "rules[0].python", "Code_beside_it:bad raised LookupError with no rows of public.orders."),
+    (rule(python="code_beside_it:bad"), "rules[0].python",
+     "The function code_beside_it:bad raised LookupError with no rows of public.orders."),
     (rule(python_frame="code_beside_it:absent"), "rules[0].python_frame", "Module code_beside_it has no function absent."),
     ([{"tables": ["bare"], "sql": "select * from changes"}], "rules[0].sql",
      "public.bare has no key, by which a change would find what code made of a row."),

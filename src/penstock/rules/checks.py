@@ -55,15 +55,15 @@ def _follow(checks: Sequence[_RuleCheck], table: SourceTable) -> _Arrival | None
     """Through all rules that are for it, each seeing what the one before made. None: it does not get through."""
     source = table.relation
     relation, unique = source, {name for names in table.unique for name in names}
-    origin, path, allowed, frames = None, "", False, 0
+    origin, path, allowed = None, "", False
+    frames = [check for check in checks if check.rule.in_frame and caught_by(check.rule, source.schema, source.table)]
+    for another in frames[1:]:
+        another.add("", second_frame(another.path, another.rule, source))
     for check in checks:
         if caught_by(check.rule, source.schema, source.table) is None:
             continue
         check.look_at(relation, unique, (source.schema, source.table))
-        frames += check.rule.in_frame
         try:
-            if frames > 1 and check.rule.in_frame:
-                raise second_frame(check.path, check.rule, relation)
             made = _through_code(check.rule, check.path, relation)
             if made is None:
                 return None

@@ -296,13 +296,15 @@ def called(
         )
         kind = RuleError if batch is not None else ConfigError
         raise kind(
-            f"{path}: {function} raised {told(error)} with {which}.",
+            f"{path}: the function {function} raised {told(error)} with {which}.",
             "Correct the function, and start again; --debug says in which line it was."
             if batch is not None
             else "It is called once with an empty table, to learn its columns; let it take that.",
         ) from None
     if not isinstance(result, pa.Table):
-        raise ConfigError(f"{path}: {function} returned {type(result).__name__}.", "Return a pyarrow.Table.")
+        raise ConfigError(
+            f"{path}: the function {function} returned {type(result).__name__}.", "Return a pyarrow.Table."
+        )
     return result
 
 

@@ -163,11 +163,13 @@ def _framed(function: Function, path: str, relation: Relation, rows: DataFrame) 
         raise
     except Exception as error:  # noqa: BLE001  whatever somebody's function raises
         raise ConfigError(
-            f"{path}: {function} raised {told(error)} for {relation.qualified_name}.",
+            f"{path}: the function {function} raised {told(error)} for {relation.qualified_name}.",
             "Correct the function. It is given a DataFrame, and returns one that is not computed yet.",
         ) from None
     if not isinstance(made, DataFrame):
-        raise ConfigError(f"{path}: {function} returned {type(made).__name__}.", "Return a Spark DataFrame.")
+        raise ConfigError(
+            f"{path}: the function {function} returned {type(made).__name__}.", "Return a Spark DataFrame."
+        )
     return made
 
 

@@ -19,7 +19,8 @@ from penstock.postgres.publication import PublishedTable
 from penstock.rules.compiled import CompiledRules
 from penstock.rules.model import RuleSettings
 from penstock.rules.routing import caught_by
-from penstock.verify.outcome import Outcome, outcome_of
+from penstock.rules.schema_commands import Course
+from penstock.verify.outcome import Outcome, Traced, outcome_of
 from penstock.verify.report import TableReport
 from penstock.verify.ruled_rows import RuledRows, UnitedRows
 
@@ -114,7 +115,20 @@ def ruled_table(
     layout = table_layout(connection, table.oid, publications)
     if layout is None:
         return None
-    return RuledTable(table, layout, outcome_of(layout.relation, rules.steps(layout.relation)))
+    outcome = _made_by_code(layout.relation, rules) or outcome_of(layout.relation, rules.steps(layout.relation))
+    return RuledTable(table, layout, outcome)
+
+
+def _made_by_code(relation: Relation, rules: CompiledRules) -> Outcome | None:
+    """None: no rule for the table has code."""
+    course = Course.of(rules.settings, (relation.schema, relation.table))
+    for number, rule in course.rules:
+        if rule.code is not None:
+            place = course.target(relation.oid)
+            named = replace(relation, schema=place.schema, table=place.table)
+            columns = tuple(Traced(index) for index in range(len(relation.columns)))
+            return Outcome(named, columns, f"{rule.code[0]} of rules[{number}] makes its rows, which verify does not run")
+    return None
 
 
 def ruled_tables(
