@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SerializeAsAny, model_validator
 from pydantic import ValidationError as Invalid
 from pydantic_core import InitErrorDetails
 
@@ -135,7 +135,7 @@ def _function(value: Any) -> Any:
     return Function(module, name)
 
 
-FunctionName = Annotated[Any, BeforeValidator(_function)]
+FunctionName = Annotated[Any, BeforeValidator(_function), PlainSerializer(str)]
 
 
 class RuleSettings(Section):

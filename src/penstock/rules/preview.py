@@ -81,7 +81,7 @@ def preview(config: Config, name: str, rows: int) -> Preview:
         _refuse_misfits(config, connection, table, captured)
         relation, row_filter = _as_captured(connection, table, config)
         before = _read(connection, table, relation, row_filter, rows)
-    _refuse_frames(config.rules, table)
+    _refuse_frames(config, table)
     rules = CompiledRules(config.rules)
     after = None if before is None else rules.apply(before)
     return Preview(relation, rules.output_relation(relation), _origins(rules.steps(relation), relation), before, after)
@@ -110,8 +110,8 @@ def _refuse_misfits(config: Config, connection: Connection, table: Table, captur
         raise ConfigError("\n".join(wrong))
 
 
-def _refuse_frames(rules: Sequence[RuleSettings], table: Table) -> None:
-    for index, rule in enumerate(rules):
+def _refuse_frames(config: Config, table: Table) -> None:
+    for index, rule in enumerate(config.rules):
         if rule.in_frame and rule.code is not None and caught_by(rule, table.schema, table.table):
             raise ConfigError(
                 f"rules[{index}].{rule.code[0]}: runs in Spark, which preview does not start.",

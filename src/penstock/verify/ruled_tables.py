@@ -127,7 +127,9 @@ def _made_by_code(relation: Relation, rules: CompiledRules) -> Outcome | None:
             place = course.target(relation.oid)
             named = replace(relation, schema=place.schema, table=place.table)
             columns = tuple(Traced(index) for index in range(len(relation.columns)))
-            return Outcome(named, columns, f"{rule.code[0]} of rules[{number}] makes its rows, which verify does not run")
+            return Outcome(
+                named, columns, f"{rule.code[0]} of rules[{number}] makes its rows, which verify does not run"
+            )
     return None
 
 
