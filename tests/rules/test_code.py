@@ -176,6 +176,16 @@ def test_a_table_without_a_key_takes_no_code() -> None:
         outcome("unchanged", [("insert", {"id": 1})], bare)
 
 
+def test_a_table_with_a_column_of_a_name_that_is_taken_takes_no_code_until_it_is_renamed() -> None:
+    odd = relation("public", "orders", {"_lsn": "text"}, id="int8", key=("id",))
+    with pytest.raises(ConfigError, match=r"public.orders has a column _lsn"):
+        outcome("unchanged", [("insert", {"id": 1, "_lsn": "x"})], odd)
+    renaming = RuleSettings.model_validate({"tables": ["*.*"], "rename": {"columns": {"_lsn": "lsn"}}})
+    coded_rule = RuleSettings.model_validate({"tables": ["*.*"], "python": "tests.rules.coded:unchanged"})
+    made = CompiledRules([renaming, coded_rule]).apply(changes(odd, [("insert", {"id": 1, "_lsn": "x"})]))
+    assert events(made) == [("insert", {"lsn": "x", "id": "1"}, None)]
+
+
 def test_rules_with_code_pickle() -> None:
     again = pickle.loads(pickle.dumps(rules("positive_cents")))
     assert len(events(again.apply(changes(ORDERS, [("insert", {"id": 1, "amount": "1.00"})])))) == 1

@@ -13,9 +13,10 @@ from penstock.changes import Column, Relation
 from penstock.config.mistakes import nearest, show_path
 from penstock.errors import ConfigError
 from penstock.postgres.preflight_tables import Finding
-from penstock.rules.code import Code, function_result, refuse_without_key
-from penstock.rules.compiled import second_frame, uncovered
+from penstock.rules.code import Code, function_result, refuse_unfit_table
+from penstock.rules.compiled import second_frame
 from penstock.rules.conditions import Comparison
+from penstock.rules.coverage import uncovered
 from penstock.rules.filters import outcome_apart, test_of
 from penstock.rules.functions import Function
 from penstock.rules.model import OPERATIONS, Exclude, Keep, RuleSettings
@@ -85,7 +86,7 @@ def _through_code(rule: RuleSettings, path: str, relation: Relation) -> Relation
         return relation
     key, code = rule.code
     where = f"{path}.{key}"
-    refuse_without_key(where, relation)
+    refuse_unfit_table(where, relation)
     if isinstance(code, Function):
         code.load(where)
     if rule.in_frame:

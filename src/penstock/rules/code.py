@@ -67,7 +67,7 @@ class Code:
     @classmethod
     def of(cls, key: CodeKey, code: str | Function, path: str, relation: Relation, result: pa.Schema) -> Code:
         """``result``: the columns of what comes out. ConfigError if changes cannot be made of it."""
-        refuse_without_key(path, relation)
+        refuse_unfit_table(path, relation)
         names = result.names
         for name in (LSN_COLUMN, SEQUENCE_COLUMN, *relation.key):
             if name not in names:
@@ -272,7 +272,14 @@ def _positions(code: Code, table: pa.Table) -> tuple[UInt64s, Int64s]:
     return lsns, numbers.to_numpy(zero_copy_only=False)
 
 
-def refuse_without_key(path: str, relation: Relation) -> None:
+def refuse_unfit_table(path: str, relation: Relation) -> None:
+    """ConfigError for a table that no code can be for."""
+    taken = next((column.name for column in relation.columns if column.name in ABOUT_NAMES), None)
+    if taken is not None:
+        raise ConfigError(
+            f"{path}: {relation.qualified_name} has a column {taken}, which is the name of what code is told of a change.",
+            "Rename or exclude the column in a rule before this one.",
+        )
     if not relation.key:
         raise ConfigError(
             f"{path}: {relation.qualified_name} has no key, by which a change would find what code made of a row.",

@@ -15,7 +15,7 @@ nothing leaks and keys still match.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -39,7 +39,8 @@ from penstock.changes import (
     Relation,
 )
 from penstock.errors import ConfigError, RuleError
-from penstock.rules.code import Code, Results, function_result, refuse_without_key
+from penstock.rules.code import Code, Results, function_result, refuse_unfit_table
+from penstock.rules.coverage import uncovered
 from penstock.rules.filtering import Undecided, filtered, null_elsewhere
 from penstock.rules.filters import Filter, compiled_filter
 from penstock.rules.functions import Function
@@ -153,7 +154,7 @@ class CompiledRules:
             return None
         key, code = rule.code
         path = f"{path}.{key}"
-        refuse_without_key(path, relation)
+        refuse_unfit_table(path, relation)
         if not rule.in_frame:
             assert isinstance(code, Function)
             return Code.of(key, code, path, relation, function_result(code, path, relation))
@@ -168,32 +169,6 @@ class CompiledRules:
         problem = next(uncovered(self._rules, relation), None)
         if problem is not None:
             raise RuleError(f"{problem.path}: {problem.message}", f"{problem.remedy} Then start again.")
-
-
-@dataclass(frozen=True)
-class Uncovered:
-    path: str
-    message: str
-    remedy: str
-
-
-def uncovered(rules: Sequence[RuleSettings], relation: Relation) -> Iterator[Uncovered]:
-    """``coverage: strict``: what no rule mentions."""
-    strict = [index for index, rule in enumerate(rules) if rule.coverage == "strict"]
-    own = [index for index, rule in enumerate(rules) if caught_by(rule, relation.schema, relation.table)]
-    if strict and not own:
-        yield Uncovered(
-            f"rules[{strict[0]}].coverage", f"No rule mentions the table {relation.qualified_name}.",
-            "Write a rule for it, or leave it out by source.tables.",
-        )  # fmt: skip
-    wanting = [index for index in own if index in strict]
-    mentioned = {name for index in own for name in rules[index].columns}
-    for column in relation.columns:
-        if wanting and column.name not in mentioned:
-            yield Uncovered(
-                f"rules[{wanting[0]}].columns", f"No rule mentions the column {column.name} of {relation.qualified_name}.",
-                "Transform or exclude it, or write {keep: true}.",
-            )  # fmt: skip
 
 
 def second_frame(path: str, rule: RuleSettings, relation: Relation) -> ConfigError:

@@ -109,6 +109,7 @@ def finished(state_uri: str, frames: Frames, wanted: ChunkToCopy, read: CopiedCh
     try:
         done = frames.write([(wanted.layout.relation, StagedRows(staging))], chunk_batch(wanted, staging))
     except PenstockError as error:
+        Directory(staging).delete_all()
         return CopiedChunk(read.job, read.number, error=error)
     handover = Handover(Directory(state_uri), frames.sink_name)
     receipt = ChunkReceipt(chunk.number, read.rows, read.bytes, done.outcome, staging, chunk.after, read.kept.snapshot)
