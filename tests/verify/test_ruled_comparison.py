@@ -138,7 +138,7 @@ def test_a_transform_for_some_operations_leaves_its_column_out_and_such_a_filter
 def test_a_table_that_code_makes_is_left_out_and_others_are_compared(shop: RuledShop) -> None:
     rule = {"tables": ["public.users"], "python": "tests.rules.coded:unchanged", "rename": {"table": "people"}}
     shop.begin(USERS, rule)
-    shop.rules[0] = shop.rules[0].model_copy(update={"python": None, "sql": "select * from changes"})
+    shop.configure(rules=[{"tables": ["public.users"], "sql": "select * from changes", "rename": {"table": "people"}}])
     notes, users = shop.verified()[:2]
     assert notes.state == "equal"
     assert (users.state, users.because) == ("left_out", "sql of rules[0] makes its rows, which verify does not run")
