@@ -88,14 +88,16 @@ def test_preview_shows_what_a_function_makes_and_says_that_it_does_not_start_spa
 
 
 def test_a_query_that_spark_does_not_understand_ends_with_2_before_anything_is_delivered(
-    orders: str, tmp_path: Path
+    orders: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = write_config(tmp_path, orders, rules=rule(sql="select nope from changes"))
+    monkeypatch.chdir(tmp_path)
     outcome = run_to_end("run", file, "--once")
     assert outcome.code == 2
     (error,) = outcome.errors
     assert "rules[0].sql: Spark does not understand it for public.orders: [UNRESOLVED_COLUMN" in error
     assert "Traceback" not in outcome.err
+    assert not (tmp_path / "spark-warehouse").exists()
     assert not list((tmp_path / "events").glob("*"))
 
 
@@ -115,3 +117,39 @@ def test_code_of_both_kinds_runs_in_processes_of_its_own(orders: str, tmp_path: 
     rows = {(event["table"], event["after"]["id"]): event["after"] for event in events if event["op"] == "read"}
     assert rows[("orders", 1)] == {"id": 1, "amount": 5, "double": 10}
     assert rows[("lines", 1)] == {"id": 1, "amount": 3, "ten": 30}
+
+
+REPEATING = """
+
+def repeating(table):
+    if len(table):
+        raise ValueError(table["note"])
+    return table
+"""
+FAILING = [
+    ({"sql": "select *, cast(note as int) as n from changes"},
+     "rules[0].sql: it fails on a row of public.notes: CAST_INVALID_INPUT."),
+    ({"python": "code_beside_it:repeating"}, "rules[0].python: the function code_beside_it:repeating raised ValueError with"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "said"), FAILING, ids=["sql", "python"])
+def test_code_that_fails_on_a_row_stops_the_sink_and_shows_no_value(
+    orders: str, tmp_path: Path, code: dict[str, Any], said: str
+) -> None:
+    with (tmp_path / "code_beside_it.py").open("a") as module:
+        module.write(REPEATING)
+    with connect(orders) as connection:
+        connection.execute("create table public.notes (id int primary key, note text)")
+    file = write_config(tmp_path, orders, rules=[{"tables": ["notes"], **code}])
+    assert run_to_end("init", file).code == 0
+    with connect(orders) as connection:
+        connection.execute("insert into public.notes values (1, 'a secret')")
+    outcome = run_to_end("run", file, "--once")
+    assert outcome.code == 1
+    assert said in outcome.err
+    assert "secret" not in outcome.err + outcome.out
+    state = tmp_path / ".penstock"
+    kept = [file for file in state.rglob("*") if file.is_file() and not file.is_relative_to(state / "log")]
+    assert kept
+    assert [file for file in kept if b"a secret" in file.read_bytes()] == []

@@ -249,7 +249,7 @@ def copy(
 @contextmanager
 def _spark(config: Config, state: PipelineState, stop: threading.Event) -> Iterator[SparkSession | None]:
     logger.info("Starting Spark (%s).", config.spark.master)
-    spark = _open_unless_stopped(config, state.root.is_local, stop)
+    spark = _open_unless_stopped(_with_warehouse(config, state), state.root.is_local, stop)
     if spark is None:
         yield None
         return
@@ -259,6 +259,16 @@ def _spark(config: Config, state: PipelineState, stop: threading.Event) -> Itera
         raise SparkLost("The Java process of Spark is gone.") from error
     finally:
         close_session(spark)
+
+
+def _with_warehouse(config: Config, state: PipelineState) -> Config:
+    """Spark makes an empty directory for tables when it first runs a query: not where the command happens to be run."""
+    if not state.root.is_local or not any(rule.in_frame for rule in config.rules):
+        return config
+    place = state.root.child("staging/.warehouse")
+    place.create()
+    conf = {"spark.sql.warehouse.dir": place.path, **config.spark.conf}
+    return config.model_copy(update={"spark": config.spark.model_copy(update={"conf": conf})})
 
 
 def _open_unless_stopped(config: Config, local_state: bool, stop: threading.Event) -> SparkSession | None:
