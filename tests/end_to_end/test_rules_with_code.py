@@ -246,3 +246,25 @@ def test_a_new_column_comes_with_the_rows_that_are_written_from_then_on(ran: Pip
 def test_nothing_of_the_rows_is_left_beside_the_sinks(ran: PipelineWithImports) -> None:
     left = [file for file in (ran.directory / "state" / "staging").rglob("*") if file.is_file()]
     assert left == []
+
+
+def test_code_that_does_not_fit_a_table_holds_up_that_table_alone(
+    database: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        for name in ("fitting", "other"):
+            connection.execute(f"create table {name} (id int primary key); insert into {name} values (1)".encode())
+    rules = """
+rules:
+  - tables: [public.other]
+    sql: select nope from changes
+  - tables: [public.fitting]
+    sql: select * from changes
+"""
+    pipeline = PipelineWithImports(database, tmp_path / "unfit", sinks=rules)
+    with pipeline.running(spark):
+        wanted = {("public.fitting", "lake"): "streaming", ("public.other", "lake"): "failed"}
+        wait_until(lambda: wanted.items() <= pipeline.states().items(), what="one table to stream, the other to fail")
+        errors = {table.error for table in pipeline.pipeline.tables() if table.state == "failed"}
+    assert errors
+    assert all(error is not None and "rules[0].sql: Spark does not understand it" in error for error in errors)

@@ -9,6 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.errors import SinkError, SinkRefused
+from penstock.rules.model import RuleSettings
+from penstock.rules.passage import Passage
 from penstock.sinks.contract import Sink
 from penstock.sinks.duckdb import DuckDBSink
 from penstock.spark.deliveries import Deliveries
@@ -65,6 +67,22 @@ def test_a_micro_batch_is_one_spark_job_however_many_tables_changed(spark: Spark
     metrics = progress[0]["observedMetrics"]["penstock"].asDict()
     assert metrics["changes"] == 6
     assert metrics["bytes"] > 0
+
+
+@pytest.mark.parametrize(("table", "jobs"), [("absent", 1), ("t1", 3)])
+def test_only_batches_with_changes_of_a_table_with_sql_take_more_jobs(
+    spark: SparkSession, state: PipelineState, table: str, jobs: int
+) -> None:
+    scripted = logged(state, transactions=2)
+    sink = CountingSink("counting")
+    rule = RuleSettings.model_validate({"tables": [f"*.{table}"], "sql": "select * from changes"})
+    query = SinkDelivery(spark, sink, state, rules=Passage([rule])).start(available_now=True)
+    query.awaitTermination()
+    assert [counted for _, counted in sink.batches] == [{"t0": 2, "t1": 2, "t2": 2}]
+    assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(str(query.runId))) == jobs
+    known = state.sink("counting")
+    assert known is not None
+    assert (known.lsn, known.changes_total) == (scripted.stream.end, 6)
 
 
 def test_batches_grow_no_larger_than_asked_and_follow_each_other(spark: SparkSession, state: PipelineState) -> None:

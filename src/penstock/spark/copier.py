@@ -307,21 +307,29 @@ class Copier:
     def _run(self, claimed: Sequence[tuple[Job, Chunk]]) -> list[CopiedChunk]:
         sink = self._sinks[claimed[0][0].sink]
         assert self._copying is not None
-        for job, _ in claimed:
-            if job.layout is not None and self._rules.runs_in_frame(job.layout.relation):
-                self._rules.frame(job.layout.relation)  # so that the executors know what Spark alone can tell
+        unfit = {job.id: error for job, _ in claimed if (error := self._unfit(job)) is not None}
+        refused = [CopiedChunk(job.id, chunk.number, error=unfit[job.id]) for job, chunk in claimed if job.id in unfit]
         task = ChunkTask(sink, self._url, self._state.root.uri, self._copying.publications, self._rules)
         chunks = [
             ChunkToCopy(job.id, job.layout, chunk, job.from_lsn)
             for job, chunk in claimed
-            if job.layout is not None and job.from_lsn is not None
+            if job.layout is not None and job.from_lsn is not None and job.id not in unfit
         ]
         results: list[CopiedChunk] = self._spark.sparkContext.parallelize([chunks], 1).flatMap(task).collect()
         wanted, frames = {(chunk.job, chunk.chunk.number): chunk for chunk in chunks}, self._frames[sink.settings.name]
-        return [
+        return refused + [
             finished(self._state.root.uri, frames, wanted[read.job, read.number], read) if read.kept else read
             for read in results
         ]
+
+    def _unfit(self, job: Job) -> PenstockError | None:
+        """Why the code of its rules does not fit the table. If it does, executors are to know what Spark alone can tell."""
+        try:
+            if job.layout is not None and self._rules.runs_in_frame(job.layout.relation):
+                self._rules.frame(job.layout.relation)
+        except PenstockError as error:
+            return error
+        return None
 
     def _note(self, results: Sequence[CopiedChunk]) -> None:
         passing: PenstockError | None = None
