@@ -279,7 +279,7 @@ class Pipeline:
         if self.config.rules:
             from penstock.rules.validation import refuse_unfit  # and with it what rules need
 
-            refuse_unfit(self.config)
+            refuse_unfit(self.config, self.state.parts)
         for sink in sinks:
             name = sink.settings.name
             if self.state.delivering(name):

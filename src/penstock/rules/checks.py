@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock.changes import Column, Relation
+from penstock.changes import OWN_SCHEMA, Column, Relation
 from penstock.config.mistakes import nearest, show_path
 from penstock.errors import ConfigError
 from penstock.postgres.preflight_tables import Finding
@@ -31,6 +31,7 @@ _INLINE = {
 }  # fmt: skip
 _SHORT = 5  # characters, of up to four bytes
 _SHOWN = 5
+_LONGEST_NAME = 63  # bytes
 
 
 def check_rules(rules: Sequence[RuleSettings], tables: Sequence[SourceTable]) -> list[Finding]:
@@ -72,6 +73,7 @@ def _follow(checks: Sequence[_RuleCheck], table: SourceTable) -> _Arrival | None
         except ConfigError as error:
             check.add("", error)
             return None
+        check.look_at_names(relation, routed.relation)
         renamed = check.rule.rename.columns
         relation, unique = routed.relation, {renamed.get(name, name) for name in unique}
         origin = routed.origin if routed.origin is not None else origin
@@ -124,8 +126,27 @@ class _RuleCheck:
             for where, name in self._named_columns():
                 if name not in self.seen and not any(finding.name == f"{self.path}{where}" for finding in self.found):
                     yield Finding(
-                        f"{self.path}{where}", False, f"None of the rule's tables has a column {name}.", "Remove it."
+                        f"{self.path}{where}",
+                        False,
+                        f"None of the rule's tables has a column {name}.",
+                        "Correct it. If the column has another name by now, write that: without it, it would arrive as it is.",
                     )
+
+    def look_at_names(self, before: Relation, after: Relation) -> None:
+        """Those that the rule gives."""
+        known = {before.schema, before.table, *before.columns_by_name}
+        for name in (after.schema, after.table, *after.columns_by_name):
+            if name not in known and len(name.encode()) > _LONGEST_NAME:
+                self.add(
+                    ".rename", f"{name} has {len(name.encode())} bytes; Postgres cuts names after {_LONGEST_NAME}.",
+                    "Choose a shorter name.",
+                )  # fmt: skip
+        if after.schema == OWN_SCHEMA:
+            self.add(
+                ".rename.schema",
+                f"The schema {OWN_SCHEMA} holds what Penstock itself keeps in a sink.",
+                "Choose another one.",
+            )
 
     def _unmatched(self, tables: Sequence[SourceTable]) -> Iterator[Finding]:
         names = [table.relation.qualified_name for table in tables]

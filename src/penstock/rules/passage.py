@@ -24,6 +24,10 @@ class Passage:
         self._rules = CompiledRules(rules) if rules else None
         self.has_frames = any(rule.in_frame for rule in rules)  # code that runs in Spark, for some table
 
+    @property
+    def settings(self) -> Sequence[RuleSettings]:
+        return self._rules.settings if self._rules is not None else ()
+
     def changes(self, batches: Iterator[ChangeBatch]) -> Iterator[ChangeBatch]:
         """RuleError or ConfigError where the rules cannot be applied: the sink stops before anything leaks."""
         if self._rules is None:

@@ -146,7 +146,8 @@ class Course:
                 if change.before in names and change.after not in names:
                     raise RuleError(
                         f"rules[{number}].{where}: column {change.before} of {change.table} is called {change.after} now.",
-                        f"Write {change.after} in place of {change.before} in the rule, and start again.",
+                        f"Add {change.after} to the rule beside {change.before}, or in its place where the rule's tables are "
+                        "named without *; then start again.",
                     )
 
     def filled_in(self, column: ColumnDefinition) -> ColumnDefinition:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from penstock.changes import Relation
 from penstock.config.model import Config
 from penstock.config.tables import TableSelection
 from penstock.error_policy import policy_for
-from penstock.errors import ConfigError, PenstockError
+from penstock.errors import ConfigError, PenstockError, RuleError
 from penstock.imports.manager import chosen_tables
 from penstock.postgres.catalog import server_identity
 from penstock.postgres.connection import Connection, connect
@@ -17,8 +18,10 @@ from penstock.postgres.publication import publication_names
 from penstock.postgres.publication_columns import published_columns
 from penstock.postgres.tables import Table, tables_matching
 from penstock.rules.checks import check_rules
+from penstock.rules.hidden_columns import HiddenColumns
 from penstock.rules.source_columns import check_source_columns, excludes_at_source
 from penstock.rules.source_tables import SourceTable, source_tables
+from penstock.storage import Directory
 
 logger = logging.getLogger(__name__)
 
@@ -45,14 +48,27 @@ def _fixed_lists(connection: Connection, config: Config) -> dict[int, dict[str, 
     return None
 
 
-def refuse_unfit(config: Config) -> None:
-    """Before a start: ConfigError for what is wrong. What is worth a warning is one."""
-    findings = validate(config)
+def refuse_unfit(config: Config, parts: Directory) -> None:
+    """Before a start: ConfigError for what is wrong. What is worth a warning is one. ``parts``: of the pipeline's state."""
+    with connect(config.source.url.get_secret_value()) as connection:
+        tables = source_tables(connection, captured_tables(connection, config))
+        findings = rule_findings(connection, config, tables)
     wrong = [finding for finding in findings if finding.ok is False]
     if wrong:
         raise ConfigError("\n".join(f"{one.name}: {one.message} {one.remedy}".rstrip() for one in wrong))
     for finding in findings:
         logger.warning("%s: %s %s", finding.name, finding.message, finding.remedy)
+    _refuse_escaped(config, parts, [table.relation for table in tables])
+
+
+def _refuse_escaped(config: Config, parts: Directory, relations: Sequence[Relation]) -> None:
+    hidden = HiddenColumns(parts)
+    try:
+        for relation in relations:
+            hidden.refuse_escaped(config.rules, relation)
+    except RuleError as error:
+        raise ConfigError(error.message, error.advice) from None
+    hidden.remember(config.rules, relations)
 
 
 def checked(config: Config) -> list[Finding]:

@@ -28,6 +28,7 @@ from penstock.imports.handover import ChunkReceipt, Handover, Manifest, Trouble
 from penstock.imports.horizon import captured_upto
 from penstock.lsn import LSN, ZERO
 from penstock.retry import Backoff
+from penstock.rules.hidden_columns import HiddenColumns
 from penstock.rules.passage import NO_RULES, Passage
 from penstock.schema_changes import kinds
 from penstock.schema_changes.kinds import TableChange
@@ -58,6 +59,7 @@ class ImportDelivery:
         self._log = ChangeLog(state.log_uri)
         self._staging = state.staging_uri(sink.settings.name)
         self.handover = Handover(state.root, sink.settings.name)
+        self._hidden = HiddenColumns(state.parts)
         delivery.join = self.join
         self._sizes: dict[SegmentName, dict[int, int]] = {}  # of segments: oid -> bytes
         self._round_bytes: dict[int, int] = {}  # of the last round of each job
@@ -104,6 +106,7 @@ class ImportDelivery:
         if manifest.state == "waiting" or tables.is_lost(job):
             return False
         if tables.under_way(job) is None:
+            self._hidden.admit(self._delivery.rules.settings, manifest.relation)
             self._commit(self._part(manifest, "begin"), [])
         return self._commit_chunks(manifest) or self._catch_up(manifest)
 
