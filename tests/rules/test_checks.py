@@ -50,10 +50,14 @@ def test_rules_that_fit_give_nothing() -> None:
     assert failures(rule) == []
 
 
+LONG, WIDE = "x" * 64, "ü" * 32
+
 MISTAKES: list[tuple[dict[str, Any], str, str, str]] = [
-    ({"rename": {"table": "x" * 64}}, ".rename", f"{'x' * 64} has 64 bytes; Postgres cuts names after 63.", "Choose a shorter name."),
-    ({"rename": {"columns": {"email": "ü" * 32}}}, ".rename", f"{'ü' * 32} has 64 bytes; Postgres cuts names after 63.", "Choose a shorter name."),
-    ({"rename": {"schema": "penstock"}}, ".rename.schema", "The schema penstock holds what Penstock itself keeps in a sink.", "Choose another one."),
+    ({"rename": {"table": LONG}}, ".rename", f"{LONG} has 64 bytes; Postgres cuts names after 63.", "Choose a shorter name."),
+    ({"rename": {"columns": {"email": WIDE}}}, ".rename", f"{WIDE} has 64 bytes; Postgres cuts names after 63.",
+     "Choose a shorter name."),
+    ({"rename": {"schema": "penstock"}}, ".rename.schema",
+     "The schema penstock holds what Penstock itself keeps in a sink.", "Choose another one."),
     ({"tables": ["user"]}, ".tables[0]", "There is no captured table public.user.", 'Did you mean "public.users"?'),
     ({"columns": {"emial": {"exclude": True}}}, ".columns.emial", "public.users has no column emial.",
      'Did you mean "email"?'),
