@@ -50,6 +50,7 @@ def test_rules_that_fit_give_nothing() -> None:
     assert failures(rule) == []
 
 
+LOSS = {"allow_uniqueness_loss": True}
 LONG, WIDE = "x" * 64, "ü" * 32
 
 MISTAKES: list[tuple[dict[str, Any], str, str, str]] = [
@@ -242,3 +243,14 @@ def test_real_tables_have_their_types_keys_and_unique_columns(database: str) -> 
         "rules[0].columns.email"
     ]
     assert CompiledRules([rule]).output_relation(people.relation) == people.relation
+
+
+def test_a_transform_of_a_long_value_that_reads_other_columns_is_warned_of() -> None:
+    rule = {"tables": ["users"], "columns": {"email": {"transform": "template", "template": "{age}"}}, **LOSS}
+    (finding,) = found(rule)
+    assert (finding.name, finding.ok) == ("rules[0].columns.email", None)
+    assert "(in public.users)" in finding.message
+
+
+def test_a_short_numeric_is_never_stored_apart() -> None:
+    assert found({"tables": ["orders"], "where": {"column": "amount", "gt": 5}}, tables=(ORDERS,)) == []

@@ -226,6 +226,22 @@ def test_a_value_that_was_not_sent_is_long_and_not_null_so_it_equals_no_short_te
     ]
 
 
+NAMED_BIO = {"columns": {"bio": {"transform": "template", "template": "{name}: {value}"}}}
+
+
+def test_a_value_that_was_not_sent_is_made_anew_where_the_transform_reads_another_that_changed() -> None:
+    sent = ("update", {"id": 1, "name": "new", "bio": UNCHANGED}, {"id": 1, "name": "old", "bio": "long"})
+    assert events(rules(NAMED_BIO).apply(changes(WHOLE, [sent]))) == [
+        ("update", {"id": "1", "name": "new", "bio": "new: long"}, {"id": "1", "name": "old", "bio": "old: long"})
+    ]
+
+
+def test_a_value_that_was_not_sent_and_is_not_in_the_old_row_stops_a_transform_that_reads_others() -> None:
+    batch = changes(USERS, [("update", {"id": 1, "name": "new", "bio": UNCHANGED})])
+    with pytest.raises(RuleError, match="does not say what bio is"):
+        rules(NAMED_BIO).apply(batch)
+
+
 def test_a_filter_of_some_operations_leaves_the_others_alone() -> None:
     batch = changes(
         WHOLE,

@@ -30,6 +30,7 @@ _INLINE = {
     "interval", "uuid", "enum", "char", "name", "money", "inet", "cidr", "macaddr", "macaddr8", "pg_lsn", "point", "xid8",
 }  # fmt: skip
 _SHORT = 5  # characters, of up to four bytes
+_SHORT_NUMERIC = 20  # digits
 _SHOWN = 5
 _LONGEST_NAME = 63  # bytes
 
@@ -202,6 +203,13 @@ class _RuleCheck:
             )
         for other in sorted(transform.columns() - relation.columns_by_name.keys()):
             self._unknown(where, other, relation)
+        if transform.columns() and relation.identity != "f" and not column.in_identity and may_be_stored_apart(column):
+            self.add(
+                where,
+                f"The transform reads other columns than {column.name}. An update of those does not say what a long value is "
+                "that it leaves alone (TOAST), and then the sink stops (in {tables}).",
+                "Set REPLICA IDENTITY FULL where values are longer than about 2 kB.", ok=None, table=table,
+            )  # fmt: skip
         in_key = column.name in relation.key
         if not transform.deterministic and (in_key or not relation.key):
             what = "is in the key of" if in_key else "tells rows apart in"
@@ -270,6 +278,8 @@ class _RuleCheck:
 def may_be_stored_apart(column: Column) -> bool:
     """Whether Postgres may keep a value of the column out of its row (TOAST)."""
     if column.base in ("varchar", "bpchar") and 0 <= column.modifier - 4 <= _SHORT:
+        return False
+    if column.base == "numeric" and column.modifier >= 0 and (column.modifier - 4) >> 16 <= _SHORT_NUMERIC:
         return False
     return column.base not in _INLINE
 

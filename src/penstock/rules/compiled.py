@@ -15,7 +15,7 @@ nothing leaks and keys still match.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -48,6 +48,7 @@ from penstock.rules.model import CodeKey, Exclude, Keep, RuleSettings
 from penstock.rules.operands import UnfitOperand
 from penstock.rules.refused_values import keeping_values_secret
 from penstock.rules.routing import Route, caught_by, route
+from penstock.rules.sides import Side, new_side, old_side
 
 Analyse = Callable[[CodeKey, Any, str, Relation], pa.Schema]  # what code in Spark makes of a relation
 
@@ -258,11 +259,30 @@ class Step:
             batch = self._without_truncates(batch)
         if not len(batch):
             return batch
+        batch = self._with_own_values(batch)
         new, old = list(batch.new), list(batch.old)
         for index, transform in self.transforms:
-            new[index] = self._transformed(batch, index, transform, _new_side, self._is_new(batch))
-            old[index] = self._transformed(batch, index, transform, _old_side, self._is_old(batch, index))
+            new[index] = self._transformed(batch, index, transform, new_side, self._is_new(batch))
+            old[index] = self._transformed(batch, index, transform, old_side, self._is_old(batch, index))
         return replace(batch, new=new, old=old)
+
+    def _with_own_values(self, batch: ChangeBatch) -> ChangeBatch:
+        """A transform that reads other columns makes something else when those change, also of a value that did not change and
+        was not sent again. It is in the old row, or not known."""
+        reading = [index for index, transform in self.transforms if index in batch.unchanged and transform.columns()]
+        if not reading:
+            return batch
+        new, unchanged = list(batch.new), dict(batch.unchanged)
+        for index in reading:
+            left = unchanged.pop(index)
+            known = left & (batch.old_kind == OLD_FULL)
+            if (left & ~known & self._is_new(batch)).any():
+                name = self.relation.columns[index].name
+                raise self._cannot_tell(batch, left & ~known, name, "the rule makes something of, and of other columns")
+            new[index] = pc.if_else(pa.array(known), batch.old[index], batch.new[index])
+            if (left & ~known).any():
+                unchanged[index] = left & ~known
+        return replace(batch, new=new, unchanged=unchanged)
 
     def _filtered(self, filter: Filter, batch: ChangeBatch) -> ChangeBatch:
         try:
@@ -290,7 +310,7 @@ class Step:
         return sent | (batch.old_kind == OLD_KEY) if self.relation.columns[index].in_identity else sent
 
     def _transformed(
-        self, batch: ChangeBatch, index: int, transform: Any, side: Callable[[ChangeBatch], _Row], there: Bools
+        self, batch: ChangeBatch, index: int, transform: Any, side: Callable[[ChangeBatch], Side], there: Bools
     ) -> pa.Array:
         """NULL stays NULL unless the transform replaces it; what was not sent stays absent."""
         row = side(batch)
@@ -349,40 +369,3 @@ class Step:
             place: batch.unchanged[index] for place, index in enumerate(route.kept) if index in batch.unchanged
         }
         return replace(batch, relation=route.relation, new=new, old=old, unchanged=unchanged)
-
-
-@dataclass(frozen=True)
-class _Row:
-    """What a transform may read besides its own column: the rule's input, in the same rows.
-
-    A value that was not sent again is taken from the old row where that was sent whole.
-    """
-
-    relation: Relation
-    side: Sequence[pa.Array]
-    old: Sequence[pa.Array] | None
-    old_kind: Any
-    masks: Mapping[int, Bools]
-
-    def _index(self, name: str) -> int:
-        return next(index for index, column in enumerate(self.relation.columns) if column.name == name)
-
-    def column(self, name: str) -> pa.Array:
-        index = self._index(name)
-        mask = self.masks.get(index)
-        if mask is None or self.old is None:
-            return self.side[index]
-        return pc.if_else(pa.array(mask & (self.old_kind == OLD_FULL)), self.old[index], self.side[index])
-
-    def unchanged(self, name: str) -> Bools | None:
-        """Where the value is not known; None: nowhere."""
-        mask = self.masks.get(self._index(name))
-        return None if mask is None else mask & (self.old_kind != OLD_FULL)
-
-
-def _new_side(batch: ChangeBatch) -> _Row:
-    return _Row(batch.relation, batch.new, batch.old if batch.unchanged else None, batch.old_kind, batch.unchanged)
-
-
-def _old_side(batch: ChangeBatch) -> _Row:
-    return _Row(batch.relation, batch.old, None, batch.old_kind, {})
