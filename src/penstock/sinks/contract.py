@@ -74,6 +74,18 @@ class ImportPart:
 
 
 @dataclass(frozen=True)
+class FailedChange:
+    """A change that brings a row, of which a rule's code could make none. Whatever the sink has of the row is deleted."""
+
+    relation: Relation
+    op: str  # insert or update
+    key: Mapping[str, str | None]
+    lsn: LSN
+    sequence: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class Batch:
     """One micro-batch: every transaction that ends after ``start`` and not after ``end``. Or a part of an import."""
 
@@ -82,6 +94,7 @@ class Batch:
     end: LSN
     staging: str  # a URI that executors and driver share; the sink may put files below it, delivery removes it
     part: ImportPart | None = None
+    failed: tuple[FailedChange, ...] = ()  # for a sink that keeps dead letters, and has ``on_error: dead_letter``
     schema_log: tuple[LoggedCommand, ...] = ()  # commands within it that changed tables, in order; see schema_changes
 
 

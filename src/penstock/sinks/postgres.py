@@ -266,7 +266,7 @@ class PostgresSink(Sink[PostgresSettings]):
 
             self._follower.apply(connection, self._followed(batch), staged, apply)
             self._letters.supersede(connection, staged)
-            self._letters.put(connection, refused)
+            self._letters.put(connection, refused, batch.failed)
             connection.execute(
                 "INSERT INTO penstock.progress VALUES (%s, %s, clock_timestamp(), %s, %s) ON CONFLICT (sink) DO UPDATE SET "
                 "lsn = excluded.lsn, committed_at = excluded.committed_at, source = excluded.source, "
@@ -275,7 +275,7 @@ class PostgresSink(Sink[PostgresSettings]):
             )
             failpoints.reach(failpoints.BATCH_APPLIED)
         self._held = batch.end
-        self._letters.tell(refused)
+        self._letters.tell(refused, batch.failed)
 
     def _followed(self, batch: Batch) -> tuple[LoggedCommand, ...]:
         follows = self.settings.schema_changes == "apply" and self.settings.tables_schema == "create"

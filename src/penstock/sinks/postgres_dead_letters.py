@@ -15,8 +15,10 @@ from psycopg.types.json import Jsonb
 from penstock.changes import Relation
 from penstock.lsn import LSN
 from penstock.postgres.connection import Connection
+from penstock.sinks.contract import FailedChange
 from penstock.sinks.postgres_bisect import RefusedRow
 from penstock.sinks.postgres_kept import names_kept_of
+from penstock.sinks.postgres_refusals import Refusal
 from penstock.sinks.postgres_rows import RowChange, key_line, mentioned
 from penstock.sinks.postgres_staging import StagedChanges
 
@@ -66,7 +68,9 @@ class LetterBox:
         """The table was copied anew."""
         self._settle(connection, "oid = %s AND lsn <= %s", oid, str(upto))
 
-    def put(self, connection: Connection, refused: Sequence[RefusedRow]) -> None:
+    def put(self, connection: Connection, refused: Sequence[RefusedRow], failed: Sequence[FailedChange] = ()) -> None:
+        """``failed``: rows that a rule's code could not make; letters without a row."""
+        refused = [*refused, *map(_of_failed, failed)]
         if not refused:
             return
         self._tables |= {row.change.relation.oid for row in refused}
@@ -86,7 +90,12 @@ class LetterBox:
                 ],
             )  # fmt: skip
 
-    def tell(self, refused: Sequence[RefusedRow]) -> None:
+    def tell(self, refused: Sequence[RefusedRow], failed: Sequence[FailedChange] = ()) -> None:
+        if failed:
+            logger.warning(
+                "Sink %s: the rules could make nothing of %d rows, the first of %s, now dead letters: see `penstock "
+                "dead-letters FILE list --sink %s`.", self._sink, len(failed), failed[0].relation.qualified_name, self._sink,
+            )  # fmt: skip
         if not refused:
             return
         tables = Counter(row.change.relation.qualified_name for row in refused)
@@ -121,3 +130,8 @@ class LetterBox:
             f"WHERE sink = %s AND state = 'open' AND {which}".encode(),
             [self._sink, *parameters],
         )
+
+
+def _of_failed(failed: FailedChange) -> RefusedRow:
+    change = RowChange(failed.relation, failed.op, failed.key, None, failed.lsn, failed.sequence)
+    return RefusedRow(change, Refusal(failed.reason))

@@ -77,6 +77,8 @@ class PostgresDeadLetters:
 
     def _tried(self, letter: DeadLetter) -> Refusal | None:
         """None: it went in, or was superseded meanwhile."""
+        if letter.row is None and letter.op != "delete":
+            return Refusal(letter.reason)  # a rule's code could make no row of it: the next change of the row may
         with self._session.transaction() as connection:
             connection.execute("SELECT FROM penstock.progress WHERE sink = %s FOR UPDATE", [self._sink])
             row = connection.execute(

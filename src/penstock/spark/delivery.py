@@ -215,7 +215,9 @@ class SinkDelivery:
             self._refuse_outdated(admission, end)
             commands = self._to_follow([command for row in rows for command in pickle.loads(row.schema_log)])
             self._stop_at_schema_change(commands)
-            self._commit_to_sink(Batch(number, start, end, staging, schema_log=commands), outcomes)
+            self._commit_to_sink(
+                Batch(number, start, end, staging, None, framed.failed if framed else (), commands), outcomes
+            )
             failpoints.reach(failpoints.BATCH_COMMITTED)
             changes, commit_time = sum(row.changes for row in rows), max(row.commit_time for row in rows)
             if framed is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,17 +18,19 @@ import pyarrow as pa
 from penstock.changelog.changes_of_units import change_batches
 from penstock.changelog.log import ChangeLog
 from penstock.changelog.plan import WorkUnit
-from penstock.changes import ChangeBatch, Relation
+from penstock.changes import DELETE, OLD_KEY, OLD_NONE, TRUNCATE, UPDATE, Bools, ChangeBatch, Relation
 from penstock.errors import PenstockError
 from penstock.imports.snapshot import seen_by
 from penstock.lsn import LSN
 from penstock.rules.code import Code, Results
 from penstock.rules.passage import NO_RULES, Passage
-from penstock.sinks.contract import Batch, Sink
+from penstock.sinks.contract import Batch, FailedChange, Sink
 from penstock.spark.writer import outcome
 from penstock.storage import Directory
 
 _RESULT, _INPUT = "result.arrow", "input.pickle"
+Key = tuple[str | None, ...]
+
 _STORED = pa.schema([pa.field("rows", pa.int64())])
 
 
@@ -104,15 +106,42 @@ class RowsForCode:
 
     code: Code
     inputs: Inputs
+    window: tuple[int, int] | None = None  # only these of them, by number
+    besides: frozenset[int] = frozenset()  # and without these
 
     def __call__(self, nothing: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in nothing:
             pass
+        for batch in self._batches():
+            yield from self.code.rows(batch).to_batches()
+
+    def _batches(self) -> Iterator[ChangeBatch]:
+        first = 0
         for given in self.inputs():
-            if given.batch is not None:
-                batch, brings = self.code.prepared(given.batch)
-                if brings.any():
-                    yield from self.code.rows(batch.take(np.flatnonzero(brings))).to_batches()
+            if given.batch is None:
+                continue
+            batch, brings = self.code.prepared(given.batch)
+            rows = np.flatnonzero(brings)
+            numbers = first + np.arange(len(rows))
+            first += len(rows)
+            wanted = np.ones(len(rows), np.bool_)
+            if self.window is not None:
+                wanted = (numbers >= self.window[0]) & (numbers < self.window[1])
+            if self.besides:
+                wanted &= ~np.isin(numbers, sorted(self.besides))
+            if wanted.any():
+                yield batch.take(rows[wanted])
+
+    def count(self, _: Any) -> int:
+        return sum(len(batch) for batch in self._batches())
+
+    def places(self, _: Any) -> list[tuple[int, int]]:
+        """Commit and sequence of each."""
+        return [
+            (int(lsn), int(sequence))
+            for batch in self._batches()
+            for lsn, sequence in zip(batch.commit_lsn.tolist(), batch.sequence.tolist(), strict=True)
+        ]
 
     def trouble(self, _: Any) -> PenstockError | None:
         """Why it cannot be given, in words of ours."""
@@ -165,6 +194,8 @@ class FramedTable:
     code: Code
     inputs: Inputs
     kept: KeptResult
+    failed: frozenset[tuple[int, int]] = frozenset()  # changes that the code fails on, by commit and sequence
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -172,6 +203,7 @@ class FramedReceipt:
     outcome: Any  # of ``sink.write``
     changes: int
     commit_time: int
+    failed: tuple[FailedChange, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -188,7 +220,8 @@ class FramedWriter:
         changes = (batch for table in self.tables for batch in self._changes(table, counted))
         batch = self.rules.batch(self.batch)
         done = outcome(self.sink, batch, changes, NO_RULES)
-        return pickle.dumps(FramedReceipt(done, counted.changes, counted.commit_time))
+        failed = tuple(counted.failed.values())
+        return pickle.dumps(FramedReceipt(done, counted.changes, counted.commit_time, failed))
 
     def _changes(self, table: FramedTable, counted: _Counted) -> Iterator[ChangeBatch]:
         results = Results(table.code, table.kept.tables())
@@ -196,16 +229,59 @@ class FramedWriter:
             counted.changes += given.changes
             counted.commit_time = max(counted.commit_time, given.commit_time)
             if given.batch is not None:
+                if table.failed:
+                    self._note_failed(table, given, counted)
                 made = self.rules.from_frame(given.source, given.batch, results)
                 if made is not None:
                     yield made
         results.refuse_leftovers()
+
+    def _note_failed(self, table: FramedTable, given: Given, counted: _Counted) -> None:
+        """Those of the batch, and not those that a later change has left behind. Seldom, so row by row."""
+        assert given.batch is not None
+        batch, brings = table.code.prepared(given.batch)
+        had = (batch.old_kind != OLD_NONE) & np.isin(batch.op, (UPDATE, DELETE))
+        before = self._keys(table, given, _as_deletes(batch, had, batch.old))
+        now = self._keys(table, given, _as_deletes(batch, brings, batch.new))
+        for row, at in enumerate(zip(batch.commit_lsn.tolist(), batch.sequence.tolist(), strict=True)):
+            if batch.op[row] == TRUNCATE:
+                counted.failed.clear()
+            for known in (before.get(at), now.get(at)):
+                if known is not None:
+                    counted.failed.pop(known[1:], None)
+            if at in table.failed and at in now:
+                relation, oid, key = now[at]
+                op = "update" if batch.op[row] == UPDATE else "insert"
+                named = dict(zip(relation.key, key, strict=True))
+                counted.failed[oid, key] = FailedChange(relation, op, named, LSN(at[0]), at[1], table.reason)
+
+    def _keys(
+        self, table: FramedTable, given: Given, deletes: ChangeBatch
+    ) -> dict[tuple[int, int], tuple[Relation, int, Key]]:
+        """By change: the target's table and the key there."""
+        made = self.rules.from_frame(given.source, deletes, Results(table.code, iter(()))) if len(deletes) else None
+        if made is None:
+            return {}
+        keys = zip(*(made.old[index].to_pylist() for index in made.relation.key_indexes), strict=True)
+        places = zip(made.commit_lsn.tolist(), made.sequence.tolist(), strict=True)
+        return {at: (made.relation, made.relation.oid, key) for at, key in zip(places, keys, strict=True)}
+
+
+def _as_deletes(batch: ChangeBatch, which: Bools, keys: Sequence[pa.Array]) -> ChangeBatch:
+    """Of rows with these keys."""
+    indexes = set(batch.relation.key_indexes)
+    nothing = pa.nulls(len(batch), pa.string())
+    return replace(
+        batch, op=np.full(len(batch), DELETE, np.uint8), old_kind=np.full(len(batch), OLD_KEY, np.uint8), unchanged={},
+        new=[nothing] * len(keys), old=[values if index in indexes else nothing for index, values in enumerate(keys)],
+    ).take(np.flatnonzero(which))  # fmt: skip
 
 
 @dataclass
 class _Counted:
     changes: int = 0
     commit_time: int = 0
+    failed: dict[tuple[int, Key], FailedChange] = field(default_factory=dict)  # by table and key
 
 
 def in_order(units: Sequence[tuple[Relation, WorkUnit]]) -> list[list[tuple[Relation, tuple[WorkUnit, ...]]]]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import pickle
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -41,6 +42,10 @@ from penstock.storage import Directory
 
 _VIEW = "changes"
 _OF_THE_ROWS = ("22", "21", "38", "42", "P0")  # classes of SQLSTATE: a value, or what the code does with it
+
+
+class FailsOnRow(RuleError):
+    """The code takes other rows, and not this one."""
 
 
 class Frames:
@@ -95,7 +100,7 @@ class Frames:
         place = Directory(f"{batch.staging}/frames")
         try:
             framed = tuple(
-                self._run(self._rules.frame(relation), inputs, f"{place.uri}/{number}")
+                self._run_or_leave_out(self._rules.frame(relation), inputs, f"{place.uri}/{number}", batch)
                 for number, (relation, inputs) in enumerate(tables)
             )
             writer = FramedWriter(self._sink, batch, self._rules, framed)
@@ -112,8 +117,50 @@ class Frames:
         self._rules.frame(relation)
         return self._rules
 
-    def _run(self, code: Code, inputs: Inputs, uri: str) -> FramedTable:
-        giver, kept = RowsForCode(code, inputs), KeptResult(uri)
+    def _run_or_leave_out(self, code: Code, inputs: Inputs, uri: str, batch: Batch) -> FramedTable:
+        """With ``on_error: dead_letter``, rows that the code fails on become letters, of a sink that keeps them. Rows of an
+        import do not: one that lacked rows would be none."""
+        whole, settings = RowsForCode(code, inputs), self._sink.settings
+        try:
+            return FramedTable(code, inputs, self._run(whole, uri))
+        except FailsOnRow as error:
+            if not self._sink.keeps_dead_letters or settings.on_error != "dead_letter" or batch.part is not None:
+                raise
+            failing = self._failing(whole, uri, error, settings.dead_letters.max)
+            kept = self._run(replace(whole, besides=frozenset(failing)), uri)
+            places = [self._asked(replace(whole, window=(number, number + 1)).places)[0] for number in failing]
+            return FramedTable(code, inputs, kept, frozenset(places), error.message.rstrip("."))
+
+    def _failing(self, whole: RowsForCode, uri: str, error: FailsOnRow, most: int) -> list[int]:
+        """The numbers of the rows that it fails on, by halves. Too many, and it is the code that is wrong."""
+        found: list[int] = []
+        left = [(0, self._asked(whole.count))]
+        while left:
+            first, end = left.pop()
+            try:
+                self._run(replace(whole, window=(first, end)), uri)
+                continue
+            except FailsOnRow:
+                pass
+            if end - first > 1:
+                middle = (first + end) // 2
+                left += [(middle, end), (first, middle)]
+                continue
+            found.append(first)
+            if len(found) > most:
+                raise RuleError(
+                    f"{error.message} And on more than {most} rows of the batch.",
+                    f"{error.advice or ''} Or raise dead_letters.max of the sink.".lstrip(),
+                )
+        return found
+
+    def _asked(self, question: Callable[[Any], Any]) -> Any:
+        (answer,) = self._session.sparkContext.parallelize([0], 1).map(question).collect()
+        return answer
+
+    def _run(self, giver: RowsForCode, uri: str) -> KeptResult:
+        code, kept = giver.code, KeptResult(uri)
+        Directory(uri).delete_all()
         with self._view:
             rows = self._session.range(0, 1, 1, 1).mapInArrow(giver, _spark_schema(code.relation))
             made = self._made(code.key, code.code, code.path, code.relation, rows)
@@ -123,7 +170,7 @@ class Frames:
             ordered.mapInArrow(kept, "rows long").collect()
         except PySparkException as error:
             raise self._failure(code, giver, error) from None
-        return FramedTable(code, inputs, kept)
+        return kept
 
     def _made(self, key: CodeKey, code: str | Function, path: str, relation: Relation, rows: DataFrame) -> DataFrame:
         """What the code makes of the rows; nothing is computed yet."""
@@ -149,7 +196,7 @@ class Frames:
         name, state = error.getCondition() or told(error), error.getSqlState() or ""
         if not state.startswith(_OF_THE_ROWS):
             return SparkLost(f"Spark gave up {code.path} for {code.relation.qualified_name}: {name}.")
-        return RuleError(
+        return FailsOnRow(
             f"{code.path}: it fails on a row of {code.relation.qualified_name}: {name}.",
             "Let it take every row (try_cast, try_divide, coalesce), and start again.",
         )
