@@ -84,6 +84,15 @@ def test_what_rows_have_in_a_new_column_already_is_transformed_like_what_they_wi
     assert change.column.missing == "hidden"
 
 
+def test_a_new_column_that_no_rule_mentions_stops_a_strict_sink_before_rows_show_what_they_have_in_it() -> None:
+    strict = {**HIDDEN, "coverage": "strict"}
+    with pytest.raises(RuleError, match=r"No rule mentions the column nick of public\.users"):
+        followed(kinds.AddColumn(USERS, column("nick", missing="raw")), strict)
+    assert followed(kinds.AddColumn(USERS, column("email")), strict) != ()
+    other = kinds.AddColumn(OTHER, column("nick", missing="raw"))
+    assert followed(other, strict) == (other,)
+
+
 def test_what_rows_have_in_a_new_column_and_a_rule_makes_of_others_cannot_be_told() -> None:
     rule = {"tables": ["*.users"], "columns": {"email": {"transform": "template", "template": "{name}"}}}
     with pytest.raises(RuleError, match="has a new column email"):

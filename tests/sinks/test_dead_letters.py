@@ -457,9 +457,9 @@ def test_a_commit_that_is_cut_off_leaves_no_letter_and_its_repetition_one(
         assert (replica.letters(), replica.emails) == ([("insert", "1")], [(2, "b")])
 
 
-def _cut_after_putting(self: Any, connection: psycopg.Connection[Any], refused: Any) -> None:
+def _cut_after_putting(self: Any, connection: psycopg.Connection[Any], refused: Any, failed: Any = ()) -> None:
     if refused:
-        _really_put(self, connection, refused)
+        _really_put(self, connection, refused, failed)
         connection.execute("select pg_terminate_backend(pg_backend_pid())")
 
 

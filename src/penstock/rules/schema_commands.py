@@ -46,6 +46,8 @@ def _made(rules: Sequence[RuleSettings], change: SchemaChange) -> Iterable[Schem
         return _renamed(rules, course, change)
     if isinstance(change, kinds.RenameColumn):
         course.refuse_to_lose(change)
+    if isinstance(change, kinds.AddColumn):
+        course.refuse_uncovered(change)
     if isinstance(change, kinds.AddForeignKey):
         other = change.foreign_key.referenced
         if Course.of(rules, (other.schema, other.table)).reshapes:
@@ -133,6 +135,15 @@ class Course:
         for _, rule in self.rules:
             yield rule, name
             name = rule.rename.columns.get(name, name)
+
+    def refuse_uncovered(self, change: kinds.AddColumn) -> None:
+        """``coverage: strict``, before rows that are there show what they have in the column."""
+        strict = [number for number, rule in self.rules if rule.coverage == "strict"]
+        if strict and not any(change.column.name in rule.columns for _, rule in self.rules):
+            raise RuleError(
+                f"rules[{strict[0]}].columns: No rule mentions the column {change.column.name} of {change.table}.",
+                "Transform or exclude it, or write {keep: true}. Then start again.",
+            )
 
     def refuse_to_lose(self, change: kinds.RenameColumn) -> None:
         """A rule names the column by its old name alone, and what it is to hide would pass under the new one."""
