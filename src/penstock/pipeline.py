@@ -309,12 +309,17 @@ class Pipeline:
     def run_delivery(self, once: bool = False, sinks: Sequence[str] = (), stop: threading.Event | None = None) -> None:
         """``deliver`` in a child process that is kept alive. ``once``: until every sink holds all that the log has now."""
         self.sinks(sinks)
-        Supervisor(self.config, tuple(sinks), None, roles=("deliver",), available_now=once).run(
-            stop or threading.Event()
-        )
+        if self.config.rules:
+            from penstock.rules.validation import refuse_unfit_where_known
+
+            refuse_unfit_where_known(self.config, self.state.parts)
+        stop = stop or threading.Event()
+        Supervisor(self.config, tuple(sinks), None, roles=("deliver",), available_now=once).run(stop)
 
     def check(self) -> list[Finding]:
         """Everything that would fail, of the source and of the sinks. Changes nothing."""
+        from penstock.spark.java import check_java
+
         self.state.require_owner(self.config.name)
         source = self.config.source
         copying = source.copying if source.copies else None
@@ -326,7 +331,7 @@ class Pipeline:
             from penstock.rules.validation import checked
 
             findings += checked(self.config)
-        return [*findings, *(finding for sink in sinks for finding in self._check_sink(sink)), _check_java()]
+        return [*findings, *(finding for sink in sinks for finding in self._check_sink(sink)), check_java()]
 
     def _tables_chosen(self) -> list[tuple[str, str]]:
         """By schema and name; none if the source cannot be asked."""
@@ -387,13 +392,3 @@ class Pipeline:
         for sink in sinks:
             sink.source, sink.pipeline = self._url, self.config.name
         return sinks
-
-
-def _check_java() -> Finding:
-    from penstock.spark.java import java_home
-
-    try:
-        java_home()
-    except ConfigError as error:
-        return Finding("java", False, error.message, error.advice or "")
-    return Finding("java", True, "There is a Java that Spark can use.")

@@ -17,11 +17,12 @@ ADAPTERS: list[type[SinkUnderTest]] = [FileUnderTest, StdoutUnderTest, DuckDBUnd
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """``target``: every sink. ``progress_target``: those that keep a record of their position. ``event_target``: those of
-    events."""
+    events. ``table_target``: those that keep tables."""
     for fixture, adapters in (
         ("target", ADAPTERS),
         ("progress_target", [adapter for adapter in ADAPTERS if adapter.keeps_progress]),
         ("event_target", [adapter for adapter in ADAPTERS if issubclass(adapter, EventSinkUnderTest)]),
+        ("table_target", [adapter for adapter in ADAPTERS if not issubclass(adapter, EventSinkUnderTest)]),
     ):
         if fixture in metafunc.fixturenames:
             metafunc.parametrize(fixture, adapters, indirect=True, ids=[adapter.name for adapter in adapters])
@@ -34,6 +35,11 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SinkUnder
 
 @pytest.fixture
 def progress_target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SinkUnderTest]:
+    yield from _adapter(request, tmp_path)
+
+
+@pytest.fixture
+def table_target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SinkUnderTest]:
     yield from _adapter(request, tmp_path)
 
 

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from penstock.errors import RuleError
 from penstock.rules.transforms import parse_transform
 from penstock.testing.conditions import wait_until
+from tests.end_to_end.rows_in_sinks import in_any_order, in_file, in_target
 from tests.imports.pipeline_with_imports import PipelineWithImports
 
 RULES = """
@@ -153,7 +154,7 @@ def expected(url: str) -> dict[str, list[tuple[Any, ...]]]:
         for name in FILTERED:
             query = f"select id, code, amount, kind, pad from {name} where amount >= 50 or kind in ('kept', 'it''s')"
             found[f"public.{name}"] = connection.execute(query.encode()).fetchall()
-    return {table: _sorted(rows) for table, rows in found.items()}
+    return {table: in_any_order(rows) for table, rows in found.items()}
 
 
 COLUMNS = {
@@ -161,26 +162,6 @@ COLUMNS = {
     "everything.orders": "id, amount, item, tenant",
     **{f"public.{name}": "id, code, amount, kind, pad" for name in FILTERED},
 }
-
-
-def _sorted(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    return sorted(rows, key=repr)
-
-
-def in_lake(pipeline: PipelineWithImports) -> dict[str, list[tuple[Any, ...]]]:
-    with duckdb.connect(str(pipeline.directory / "lake.duckdb"), read_only=True) as connection:
-        return {
-            table: _sorted(connection.execute(f"select {columns} from {table}").fetchall())
-            for table, columns in COLUMNS.items()
-        }
-
-
-def in_replica(target: str) -> dict[str, list[tuple[Any, ...]]]:
-    with psycopg.connect(target) as connection:
-        return {
-            table: _sorted(connection.execute(f"select {columns} from {table}".encode()).fetchall())
-            for table, columns in COLUMNS.items()
-        }
 
 
 @pytest.fixture(scope="module")
@@ -215,12 +196,12 @@ def ran(names: tuple[str, str], spark: SparkSession, tmp_path_factory: pytest.Te
 
 
 def test_the_duckdb_file_holds_just_what_the_rules_let_pass(ran: PipelineWithImports) -> None:
-    assert in_lake(ran) == expected(ran.url)
+    assert in_file(ran.directory / "lake.duckdb", COLUMNS) == expected(ran.url)
 
 
 def test_the_replica_holds_just_what_the_rules_let_pass(ran: PipelineWithImports) -> None:
     assert ran.target is not None
-    assert in_replica(ran.target) == expected(ran.url)
+    assert in_target(ran.target, COLUMNS) == expected(ran.url)
 
 
 def test_verify_finds_both_equal_to_what_the_rules_make_of_the_source(ran: PipelineWithImports) -> None:

@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.testing.conditions import wait_until
+from tests.end_to_end.rows_in_sinks import in_any_order, in_file, in_target
 from tests.imports.pipeline_with_imports import PipelineWithImports
 
 RULES = """
@@ -108,34 +109,14 @@ def _change(random: Random) -> tuple[Any, Any]:
     )
 
 
-def _sorted(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    return sorted(rows, key=repr)
-
-
 def _as_text(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Numbers by their value, whatever type a target has for them."""
-    return _sorted([(*row[:4], row[4].timestamp(), *(float(value) for value in row[5:])) for row in rows])
+    return in_any_order([(*row[:4], row[4].timestamp(), *(float(value) for value in row[5:])) for row in rows])
 
 
 def expected(url: str) -> dict[str, list[tuple[Any, ...]]]:
     with psycopg.connect(url) as connection:
         return {table: _as_text(connection.execute(query.encode()).fetchall()) for table, query in TARGETS.items()}
-
-
-def in_lake(pipeline: PipelineWithImports) -> dict[str, list[tuple[Any, ...]]]:
-    with duckdb.connect(str(pipeline.directory / "lake.duckdb"), read_only=True) as connection:
-        return {
-            table: _as_text(connection.execute(f"select {columns} from {table}").fetchall())
-            for table, columns in COLUMNS.items()
-        }
-
-
-def in_replica(target: str) -> dict[str, list[tuple[Any, ...]]]:
-    with psycopg.connect(target) as connection:
-        return {
-            table: _as_text(connection.execute(f"select {columns} from {table}".encode()).fetchall())
-            for table, columns in COLUMNS.items()
-        }
 
 
 @pytest.fixture(scope="module")
@@ -173,12 +154,12 @@ def ran(names: tuple[str, str], spark: SparkSession, tmp_path_factory: pytest.Te
 
 
 def test_the_duckdb_file_holds_just_what_the_code_makes_of_the_rows(ran: PipelineWithImports) -> None:
-    assert in_lake(ran) == expected(ran.url)
+    assert in_file(ran.directory / "lake.duckdb", COLUMNS, _as_text) == expected(ran.url)
 
 
 def test_the_replica_holds_just_what_the_code_makes_of_the_rows(ran: PipelineWithImports) -> None:
     assert ran.target is not None
-    assert in_replica(ran.target) == expected(ran.url)
+    assert in_target(ran.target, COLUMNS, _as_text) == expected(ran.url)
 
 
 def test_the_code_lets_some_pass_and_holds_some_back(ran: PipelineWithImports) -> None:

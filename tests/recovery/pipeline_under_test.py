@@ -19,6 +19,7 @@ from penstock.lsn import LSN, ZERO
 from penstock.pipeline import Pipeline
 from penstock.postgres import catalog
 from penstock.postgres.connection import connect
+from penstock.rules.passage import Passage
 from penstock.spark.deliveries import Deliveries
 from penstock.testing.conditions import wait_until
 from tests.recovery.comparison import Replay, differences, duckdb_rows, source_rows
@@ -41,16 +42,23 @@ _REPLICA = '  - {{name: replica, type: postgres, url: "{url}"{settings}}}\n'
 class PipelineUnderTest:
     """Its table is ``items (id int primary key, value text)``; ``log`` is the inside of the config's log section.
 
-    ``target``: a database for a replica, whose sink has ``target_settings`` besides, after a comma.
+    ``target``: a database for a replica, whose sink has ``target_settings`` besides, after a comma. ``rules``: lines of the
+    config; those with which the sinks still hold what the source does.
     """
 
     def __init__(
-        self, url: str, directory: Path, log: str = "", target: str | None = None, target_settings: str = ""
+        self,
+        url: str,
+        directory: Path,
+        log: str = "",
+        target: str | None = None,
+        target_settings: str = "",
+        rules: str = "",
     ) -> None:
         self.url, self.directory, self.target = url, directory, target
         self.file = directory / "penstock.yaml"
         replica = _REPLICA.format(url=target, settings=target_settings) if target else ""
-        self.file.write_text(_CONFIG.format(url=url, log=log) + replica)
+        self.file.write_text(_CONFIG.format(url=url, log=log) + replica + rules)
         self.config = load_config(self.file)
         self.pipeline = Pipeline(self.config)
         self.state = self.pipeline.state
@@ -114,7 +122,8 @@ class PipelineUnderTest:
     def deliver(self, spark: SparkSession, *sinks: str) -> None:
         """All that the log has now, to both sinks or to these."""
         self.state.create()
-        Deliveries(spark, self.pipeline.sinks(sinks), self.state).run(threading.Event(), available_now=True)
+        deliveries = Deliveries(spark, self.pipeline.sinks(sinks), self.state, rules=Passage(self.config.rules))
+        deliveries.run(threading.Event(), available_now=True)
 
     @contextmanager
     def delivering(self, spark: SparkSession) -> Iterator[None]:

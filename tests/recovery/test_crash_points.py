@@ -17,6 +17,9 @@ from tests.recovery.pipeline_under_test import PipelineUnderTest
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_left_running")]
 
 
+_CODE = 'rules: [{tables: [public.items], sql: "select * from changes"}]\n'
+
+
 @pytest.fixture
 def pipeline(database: str, tmp_path: Path) -> PipelineUnderTest:
     """The log has some rows."""
@@ -60,11 +63,12 @@ def test_delivery_that_dies_around_a_commit_delivers_each_change_once(
     assert pipeline.wrong() == []
 
 
+@pytest.mark.parametrize("rules", ["", _CODE], ids=["", "through code of a rule"])
 def test_a_replica_has_each_change_once_wherever_its_delivery_dies(
-    database: str, target_database: str, tmp_path: Path, spark: SparkSession
+    database: str, target_database: str, tmp_path: Path, spark: SparkSession, rules: str
 ) -> None:
     """Before the target's transaction, inside it, and after it, one after the other."""
-    pipeline = PipelineUnderTest(database, tmp_path, target=target_database)
+    pipeline = PipelineUnderTest(database, tmp_path, target=target_database, rules=rules)
     pipeline.begin()
     pipeline.insert(1, 10)
     pipeline.capture_all()

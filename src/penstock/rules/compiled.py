@@ -140,7 +140,8 @@ class CompiledRules:
         if relation.is_own or relation == MESSAGES:
             return []
         source, steps = (relation.schema, relation.table), list[Step]()
-        self._refuse_uncovered(relation)
+        for problem in uncovered(self._rules, relation):
+            problem.refuse()
         for index, rule in enumerate(self._rules):
             if caught_by(rule, *source) is not None:
                 path = f"rules[{index}]"
@@ -164,12 +165,6 @@ class CompiledRules:
                 raise RuleError(f"{path}: it takes Spark to tell what {key} makes of {relation.qualified_name}.")
             self._results[path, relation] = self.analyse(key, code, path, relation)
         return Code.of(key, code, path, relation, self._results[path, relation])
-
-    def _refuse_uncovered(self, relation: Relation) -> None:
-        """``coverage: strict``: a table or column that came after the start does not get past the rules."""
-        problem = next(uncovered(self._rules, relation), None)
-        if problem is not None:
-            raise RuleError(f"{problem.path}: {problem.message}", f"{problem.remedy} Then start again.")
 
 
 def second_frame(path: str, rule: RuleSettings, relation: Relation) -> ConfigError:

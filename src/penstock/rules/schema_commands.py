@@ -19,6 +19,7 @@ from psycopg import sql
 
 from penstock.errors import RuleError
 from penstock.rules.compiled import CompiledRules
+from penstock.rules.coverage import uncovered_columns
 from penstock.rules.model import Exclude, Keep, RuleSettings
 from penstock.rules.patterns import filled, values_for
 from penstock.rules.routing import caught_by, may_merge, merged_oid
@@ -47,7 +48,9 @@ def _made(rules: Sequence[RuleSettings], change: SchemaChange) -> Iterable[Schem
     if isinstance(change, kinds.RenameColumn):
         course.refuse_to_lose(change)
     if isinstance(change, kinds.AddColumn):
-        course.refuse_uncovered(change)
+        # before rows that are there show what they have in it
+        for problem in uncovered_columns(rules, change.table.schema, change.table.table, [change.column.name]):
+            problem.refuse()
     if isinstance(change, kinds.AddForeignKey):
         other = change.foreign_key.referenced
         if Course.of(rules, (other.schema, other.table)).reshapes:
@@ -135,15 +138,6 @@ class Course:
         for _, rule in self.rules:
             yield rule, name
             name = rule.rename.columns.get(name, name)
-
-    def refuse_uncovered(self, change: kinds.AddColumn) -> None:
-        """``coverage: strict``, before rows that are there show what they have in the column."""
-        strict = [number for number, rule in self.rules if rule.coverage == "strict"]
-        if strict and not any(change.column.name in rule.columns for _, rule in self.rules):
-            raise RuleError(
-                f"rules[{strict[0]}].columns: No rule mentions the column {change.column.name} of {change.table}.",
-                "Transform or exclude it, or write {keep: true}. Then start again.",
-            )
 
     def refuse_to_lose(self, change: kinds.RenameColumn) -> None:
         """A rule names the column by its old name alone, and what it is to hide would pass under the new one."""

@@ -9,7 +9,7 @@ from penstock.changes import Relation
 from penstock.config.model import Config
 from penstock.config.tables import TableSelection
 from penstock.error_policy import policy_for
-from penstock.errors import ConfigError, PenstockError, RuleError
+from penstock.errors import ConfigError, PenstockError, RuleError, SourceError
 from penstock.imports.manager import chosen_tables
 from penstock.postgres.catalog import server_identity
 from penstock.postgres.connection import Connection, connect
@@ -59,6 +59,14 @@ def refuse_unfit(config: Config, parts: Directory) -> None:
     for finding in findings:
         logger.warning("%s: %s %s", finding.name, finding.message, finding.remedy)
     _refuse_escaped(config, parts, [table.relation for table in tables])
+
+
+def refuse_unfit_where_known(config: Config, parts: Directory) -> None:
+    """For a delivery by itself, which needs no source: what cannot be asked now is met with the first change."""
+    try:
+        refuse_unfit(config, parts)
+    except SourceError as error:
+        logger.debug("Rules are not held against the source's tables: %s", error)
 
 
 def _refuse_escaped(config: Config, parts: Directory, relations: Sequence[Relation]) -> None:

@@ -92,9 +92,10 @@ class LetterBox:
 
     def tell(self, refused: Sequence[RefusedRow], failed: Sequence[FailedChange] = ()) -> None:
         if failed:
+            rows = f"{len(failed):,} rows" if len(failed) > 1 else "a row"
             logger.warning(
-                "Sink %s: the rules could make nothing of %d rows, the first of %s, now dead letters: see `penstock "
-                "dead-letters FILE list --sink %s`.", self._sink, len(failed), failed[0].relation.qualified_name, self._sink,
+                "Sink %s: the rules could make nothing of %s, the first of %s, now dead letters: see `penstock dead-letters "
+                "FILE list --sink %s`.", self._sink, rows, failed[0].relation.qualified_name, self._sink,
             )  # fmt: skip
         if not refused:
             return

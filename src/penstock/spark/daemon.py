@@ -5,6 +5,8 @@ garbage after each task; what was imported before the fork is none, and frozen i
 """
 
 import gc
+import os
+import socket
 
 import pyspark.daemon
 import pyspark.worker
@@ -15,6 +17,21 @@ import penstock.spark.chunk_task
 import penstock.spark.source
 import penstock.spark.writer  # noqa: F401
 
+_serve = pyspark.daemon.worker
+
+
+def _serve_until_spark_leaves(sock: socket.socket, authenticated: bool) -> int:
+    """PySpark prints a stack trace when Spark closes a worker's connection, as it does whenever it ends amid a task."""
+    try:
+        return _serve(sock, authenticated)
+    except (EOFError, OSError):
+        return 1
+
+
 if __name__ == "__main__":
+    pyspark.daemon.worker = _serve_until_spark_leaves
     gc.freeze()
-    pyspark.daemon.manager()
+    try:
+        pyspark.daemon.manager()
+    except SystemExit:
+        os._exit(0)  # DuckDB's binding would report its own modules as leaks, on standard error

@@ -226,10 +226,10 @@ def deliver(
         if spark is None:
             return
         logger.info("Delivering to %s.", ", ".join(sink.settings.name for sink in sinks))
-        tell_of_other_rules(config.rules, state, [sink.settings.name for sink in sinks])
         rules = Passage(config.rules)
         deliveries = Deliveries(spark, sinks, state, config.source.copies, rules)
         refuse_unfit_frames(config, rules)
+        tell_of_other_rules(config.rules, state, [sink.settings.name for sink in sinks])
         with copied(spark, config, sinks, state, copying) as unfinished:
             deliveries.run(stop, until, available_now, unfinished)
 

@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 from penstock.errors import ConfigError
+from penstock.postgres.preflight_tables import Finding
 
 OLDEST_VERSION = 17
 
@@ -114,3 +115,11 @@ def _temporary_directory() -> Path:
     directory = tempfile.mkdtemp(prefix="penstock-java-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return Path(directory)
+
+
+def check_java() -> Finding:
+    try:
+        java_home()
+    except ConfigError as error:
+        return Finding("java", False, error.message, error.advice or "")
+    return Finding("java", True, "There is a Java that Spark can use.")

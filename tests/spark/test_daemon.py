@@ -1,0 +1,42 @@
+"""What Spark's Python workers say when Spark goes away."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import subprocess
+import sys
+
+import pytest
+
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close at once, and the other side's reads and writes fail
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["ended", "reset"])
+def test_a_worker_whose_connection_spark_closes_ends_without_a_word(at_once: bool) -> None:
+    daemon = subprocess.Popen(
+        [sys.executable, "-m", "penstock.spark.daemon", "pyspark.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHON_WORKER_FACTORY_SECRET": "secret"},
+    )
+    assert daemon.stdin is not None
+    assert daemon.stdout is not None
+    assert daemon.stderr is not None
+    with daemon:
+        (port,) = struct.unpack("!i", daemon.stdout.read(4))
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            (worker,) = struct.unpack("!i", connection.recv(4, socket.MSG_WAITALL))
+            ended = os.pidfd_open(worker)
+            if at_once:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        try:
+            assert select.select([ended], [], [], 60)[0]
+        finally:
+            os.close(ended)
+        daemon.stdin.close()
+        assert daemon.stderr.read() == b""
+        assert daemon.wait(60) is not None
