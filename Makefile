@@ -45,6 +45,7 @@ lint: venv
 
 # Side by side, since tests often wait for servers and JVMs. A file's tests stay together, for their fixtures.
 pytest: lint
+	@$(BIN)/penstock prepare
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=40
 
 bench: venv

