@@ -315,15 +315,6 @@ def test_a_fresh_copy_of_the_table_supersedes_its_letters(replica: Letters) -> N
     assert replica.emails == [(1, "mended")]
 
 
-def test_a_bad_row_of_an_import_stops_it_and_says_so(database: str, tmp_path: Path) -> None:
-    replica = Letters(database, tmp_path, schema="existing")
-    replica.accounts(NO_BAD)
-    with pytest.raises(SinkRefused, match=r"rows of an import do not become dead letters"):
-        Copy(replica).whole(account(1, "a"), account(2, "bad"))
-    assert replica.letters() == []
-    replica.sink.close()
-
-
 def test_rows_that_swap_a_unique_value_go_in_although_another_is_bad(replica: Letters) -> None:
     replica.accounts(f"unique (email), {NO_BAD}")
     replica.changed(*(insert(n, f"e{n}") for n in range(1, 9)))
@@ -378,11 +369,13 @@ def test_names_that_need_quotes(replica: Letters) -> None:
 # a role that may not turn constraints off
 
 
-def without_replication_role(superuser: str, directory: Path, on_error: str = "dead_letter") -> Letters:
+def without_replication_role(
+    superuser: str, directory: Path, on_error: str = "dead_letter", **settings: Any
+) -> Letters:
     role = new_role(
         superuser, 'grant create on database "{database}" to {role}', "grant all on schema public to {role}"
     )
-    return Letters(role, directory, on_error=on_error)
+    return Letters(role, directory, on_error=on_error, **settings)
 
 
 @pytest.fixture

@@ -10,27 +10,27 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
 from typing import Any, ClassVar, Literal
 
 from psycopg import sql
 from pydantic import Field, SecretStr
 
 from penstock import failpoints
-from penstock.changes import MESSAGES, ChangeBatch, concat
+from penstock.changes import MESSAGES, ChangeBatch
 from penstock.config.settings import Settings
 from penstock.config.sink import SinkSettings
 from penstock.config.units import Duration
 from penstock.errors import PenstockError, SinkRefused, SinkUnavailable
-from penstock.lsn import LSN
+from penstock.lsn import LSN, ZERO
 from penstock.net import net
 from penstock.postgres.connection import Connection
 from penstock.postgres.preflight_tables import Finding
 from penstock.schema_changes.logged import LoggedCommand
 from penstock.sinks.contract import Batch, Imported, ImportPart, Sink
-from penstock.sinks.postgres_bisect import Bisection, RefusedRow, stopped_by, too_many
+from penstock.sinks.postgres_bisect import Bisection, RefusedRow, Tolerance
 from penstock.sinks.postgres_changes import Applier
 from penstock.sinks.postgres_dead_letters import LetterBox
+from penstock.sinks.postgres_filling import Filler
 from penstock.sinks.postgres_foreign_keys import OrderedApplier
 from penstock.sinks.postgres_identity import refuse_source_as_target
 from penstock.sinks.postgres_imports import Imports
@@ -43,7 +43,7 @@ from penstock.sinks.postgres_rights import Rights
 from penstock.sinks.postgres_schema import SchemaFollower
 from penstock.sinks.postgres_session import Session
 from penstock.sinks.postgres_shapes import Shapes
-from penstock.sinks.postgres_staging import StagedChanges, stage_changes
+from penstock.sinks.postgres_staging import StagedChanges, joined, stage_changes
 from penstock.sinks.postgres_tables import Tables
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,6 @@ _AT_WORK = (
 )
 _SETTLING_SECONDS = 10.0
 _NOT_OF_THE_TYPE = "22P02"  # SQLSTATE: text that the type does not read, such as a label that an enum lacks
-_NET_BYTES = 256 << 20  # of one table's changes, reduced to one row per key at once
 
 
 class DeadLetterSettings(Settings):
@@ -200,7 +199,7 @@ class PostgresSink(Sink[PostgresSettings]):
         may_exist = part is not None and (part.phase == "changes" or part.replaces)
         turns: Counter[int] = Counter()
         staged = []
-        for some in _joined(change for change in changes if len(change) and change.relation.oid != MESSAGES.oid):
+        for some in joined(change for change in changes if len(change) and change.relation.oid != MESSAGES.oid):
             oid = some.relation.oid
             staged.append(replace(stage_changes(batch, net(some, may_exist=may_exist)), turn=turns[oid]))
             turns[oid] += 1
@@ -288,30 +287,27 @@ class PostgresSink(Sink[PostgresSettings]):
     def _apply_by_rows(
         self, connection: Connection, staged: Sequence[StagedChanges], before: SinkRefused | None
     ) -> list[RefusedRow]:
-        def enough(row: RefusedRow, count: int) -> None:
-            if self.settings.on_error == "stop" and (count > most or not row.refusal.may_pass):
-                raise stopped_by(self.settings.name, row, before)
-            if count > most:
-                raise too_many(self.settings.name, row, most)
-
-        most = self.settings.dead_letters.max
+        enough = partial(self._tolerance.enough, before=before)
         held = partial(self._letters.held, connection)
         refused = Bisection(connection, self._applier(connection), self._tables, held, enough).apply(staged)
-        if refused and self.settings.on_error == "stop":
-            raise stopped_by(self.settings.name, refused[0], before)
+        self._tolerance.settle(refused, before)
         return refused
+
+    @property
+    def _tolerance(self) -> Tolerance:
+        return Tolerance(self.settings.name, self.settings.on_error == "stop", self.settings.dead_letters.max)
 
     @contextmanager
     def _without_letters(self, part: ImportPart) -> Iterator[None]:
-        """An import that lacked rows would be none."""
+        """What is refused before an import's end, or for rows of other tables."""
         try:
             yield
         except RowRefused as refused:
             if self.settings.on_error == "stop":
                 raise
             raise SinkRefused(
-                f"{refused.message} It came with the import of {part.relation.qualified_name}, and rows of an import do not "
-                "become dead letters.",
+                f"{refused.message} It came with the import of {part.relation.qualified_name}, and is not of the kind that "
+                "becomes a dead letter there.",
                 refused.advice or "Mend the row in the source or the table in the target; then start again.",
             ) from refused
 
@@ -338,9 +334,13 @@ class PostgresSink(Sink[PostgresSettings]):
         with self._session.opened() as connection:
             imports.prepare(connection, part)
         with self._session.transaction() as connection:
-            imports.commit(connection, part, staged, self._applier(connection))
-            if part.phase == "end" and part.upto is not None and part.merged is None:
-                self._letters.supersede_table(connection, part.relation.oid, part.upto)
+            filler = Filler(connection, part.relation, part.upto or ZERO, self._tolerance.enough)
+            done = imports.commit(connection, part, staged, self._applier(connection), filler.add)
+            self._tolerance.settle(filler.refused)
+            if done and part.phase == "end" and part.upto is not None:
+                self._letters.supersede_table(connection, part.relation.oid, part.upto, part.merged)
+            self._letters.put(connection, filler.refused)
+        self._letters.tell(filler.refused)
 
     def _settle(self) -> None:
         """The stream does not tell of sequences, so the source is asked. What cannot be done now is done next time. So it is
@@ -384,17 +384,3 @@ class PostgresSink(Sink[PostgresSettings]):
 def _goes_straight_in(part: ImportPart) -> bool:
     """Rows of a table with a key. What a table without one has seen is told by the receipt, not by who comes first."""
     return part.phase == "rows" and not part.replaces and bool(part.relation.key)
-
-
-def _joined(changes: Iterator[ChangeBatch]) -> Iterator[ChangeBatch]:
-    """Changes of one definition that come one after the other, together: so that each key is written once."""
-    for _, some in groupby(changes, key=lambda change: change.relation):
-        held: list[ChangeBatch] = []
-        size = 0
-        for change in some:
-            if held and size + change.nbytes > _NET_BYTES:
-                yield concat(held)
-                held, size = [], 0
-            held.append(change)
-            size += change.nbytes
-        yield concat(held)

@@ -255,6 +255,27 @@ class Bisection:
         return RefusedRow(self._kept.completed(row.change, row.target), row.refusal.about(row.rows.relation))
 
 
+@dataclass(frozen=True)
+class Tolerance:
+    """What a sink does about refused rows: it stops, or sets up to so many of a batch aside."""
+
+    sink: str
+    stops: bool
+    most: int
+
+    def enough(self, row: RefusedRow, count: int, before: SinkRefused | None = None) -> None:
+        """Raises at a row that need not be followed by others to be one too many."""
+        if self.stops and (count > self.most or not row.refusal.may_pass):
+            raise stopped_by(self.sink, row, before)
+        if count > self.most:
+            raise too_many(self.sink, row, self.most)
+
+    def settle(self, refused: Sequence[RefusedRow], before: SinkRefused | None = None) -> None:
+        """Raises if there is one that the sink does not go on without."""
+        if refused and self.stops:
+            raise stopped_by(self.sink, refused[0], before)
+
+
 def too_many(sink: str, row: RefusedRow, most: int) -> SinkRefused:
     return SinkRefused(
         f"Sink {sink}: the target refuses more than {most:,} rows of one batch, more than `dead_letters.max` allows. One of "

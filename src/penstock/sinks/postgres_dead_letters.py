@@ -15,7 +15,7 @@ from psycopg.types.json import Jsonb
 from penstock.changes import Relation
 from penstock.lsn import LSN
 from penstock.postgres.connection import Connection
-from penstock.sinks.contract import FailedChange
+from penstock.sinks.contract import FailedChange, Merged
 from penstock.sinks.postgres_bisect import RefusedRow
 from penstock.sinks.postgres_kept import names_kept_of
 from penstock.sinks.postgres_refusals import Refusal
@@ -64,9 +64,12 @@ class LetterBox:
             if gone := [letters[key][0] for key in mentioned(change, letters)]:
                 self._settle(connection, "id = ANY (%s)", gone)
 
-    def supersede_table(self, connection: Connection, oid: int, upto: LSN) -> None:
-        """The table was copied anew."""
-        self._settle(connection, "oid = %s AND lsn <= %s", oid, str(upto))
+    def supersede_table(self, connection: Connection, oid: int, upto: LSN, merged: Merged | None) -> None:
+        """The table was copied anew. Of merged tables, the letters of the others stay."""
+        if merged is None:
+            self._settle(connection, "oid = %s AND lsn <= %s", oid, str(upto))
+        elif merged.origin is not None:
+            self._settle(connection, "oid = %s AND lsn <= %s AND row->>%s = %s", oid, str(upto), *merged.origin)
 
     def put(self, connection: Connection, refused: Sequence[RefusedRow], failed: Sequence[FailedChange] = ()) -> None:
         """``failed``: rows that a rule's code could not make; letters without a row."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from psycopg import sql
 
@@ -11,25 +11,29 @@ from penstock.sinks.postgres_foreign_keys import merge
 from penstock.sinks.postgres_session import replicates
 from penstock.sinks.postgres_target import Target, is_referenced
 
+# Adds the rows of a filled table, the second one, to another. First, what the table is called in the source.
+AddRows = Callable[[tuple[str, str], Target, Target], None]
 
-def replace_rows(connection: Connection, before: Target, filled: Target, key: Sequence[str]) -> None:
+
+def replace_rows(
+    connection: Connection, before: Target, filled: Target, key: Sequence[str], add: Callable[[Target, Target], None]
+) -> None:
     """All of them. Where others refer to rows that stay, these stay in their place."""
     if key and is_referenced(connection, before) and not replicates(connection):
         merge(connection, before, filled, _in_both(before, filled), key)
-        connection.execute(sql.SQL("DROP TABLE {}").format(filled.name))
     else:
         connection.execute(sql.SQL("DELETE FROM {}").format(before.rows))
-        add_rows(connection, before, filled)
+        add(before, filled)
+    connection.execute(sql.SQL("DROP TABLE {}").format(filled.name))
 
 
-def add_rows(connection: Connection, target: Target, filled: Target) -> None:
+def add_rows(connection: Connection, target: Target, filled: Target, which: sql.Composable) -> None:
     names = sql.SQL(", ").join(map(sql.Identifier, _in_both(target, filled)))
     connection.execute(
-        sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {}").format(
-            target.name, names, names, filled.name
+        sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {} WHERE {}").format(
+            target.name, names, names, filled.name, which
         )
     )
-    connection.execute(sql.SQL("DROP TABLE {}").format(filled.name))
 
 
 def _in_both(target: Target, filled: Target) -> list[str]:

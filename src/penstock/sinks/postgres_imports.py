@@ -22,6 +22,7 @@ from penstock.postgres.connection import Connection
 from penstock.sinks.contract import Imported, ImportPart, UnderWay
 from penstock.sinks.copy_text import copy_lines, pieces
 from penstock.sinks.postgres_changes import Applier
+from penstock.sinks.postgres_filled import AddRows
 from penstock.sinks.postgres_staging import StagedChanges
 from penstock.sinks.postgres_tables import Tables
 from penstock.sinks.postgres_target import Target, find
@@ -128,9 +129,10 @@ class Imports:
         )
 
     def commit(
-        self, connection: Connection, part: ImportPart, staged: Sequence[StagedChanges], applier: Applier
-    ) -> None:
-        """Each part once, however often it comes; the record of it is in the same transaction as what it does:
+        self, connection: Connection, part: ImportPart, staged: Sequence[StagedChanges], applier: Applier, add: AddRows
+    ) -> bool:
+        """Each part once, however often it comes; the record of it is in the same transaction as what it does. False: there
+        was nothing left to do.
 
         0. An import that is complete, or was followed by a newer one that is, has nothing left to do.
         1. ``begin`` makes the shadow, and removes those of earlier imports of the table that did not come to an end.
@@ -138,12 +140,12 @@ class Imports:
         3. ``end`` puts the shadow in the target's place, and the table is ready.
         """
         if self._is_ready(connection, part):
-            return
+            return False
         filling = self._filling(connection, part.job)
         if part.phase == "begin":
             if filling is None:
                 self._begin(connection, part)
-            return
+            return True
         if filling is None:
             raise SinkUnavailable(
                 f"The target has no record of import {part.job} of {part.relation.qualified_name}, which has begun: it was "
@@ -160,7 +162,8 @@ class Imports:
                 filling = self._applied(connection, filling, staged, applier, None, part.settled)
                 self._record(connection, replace(filling, replayed=part.upto))
         else:
-            self._end(connection, part, filling)
+            self._end(connection, part, filling, add)
+        return True
 
     def write_rows(self, connection: Connection, part: ImportPart, changes: Iterator[ChangeBatch]) -> bool:
         """Executor: puts rows into the shadow, and the part's record with them. False: it is not there yet.
@@ -195,14 +198,14 @@ class Imports:
             _Filling(part.job, part.oid, (relation.schema, relation.table), shadow, False, None),
         )
 
-    def _end(self, connection: Connection, part: ImportPart, filling: _Filling) -> None:
+    def _end(self, connection: Connection, part: ImportPart, filling: _Filling, add: AddRows) -> None:
         assert part.upto is not None
         if filling.shadow is not None:
             shadow = _filled(connection, filling)
             if part.merged is not None and self._tables.place_of(connection, part.relation.oid) is not None:
-                self._tables.merge_in(connection, part.relation, shadow, part.merged, part.again)
+                self._tables.merge_in(connection, part.relation, shadow, part.merged, part.again, add)
             else:
-                self._tables.swap_in(connection, part.relation, filling.source, shadow, part.job)
+                self._tables.swap_in(connection, part.relation, filling.source, shadow, part.job, add)
         self._forget(connection, part.job)
         connection.execute(
             "INSERT INTO penstock.imports VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (sink, oid) DO UPDATE SET "

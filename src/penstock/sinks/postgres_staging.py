@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.changes import Bools, Relation
+from penstock.changes import Bools, ChangeBatch, Relation, concat
 from penstock.net import NetChanges, Position, Positions
 from penstock.sinks.contract import Batch
 from penstock.sinks.copy_text import copy_lines
@@ -16,6 +17,7 @@ from penstock.sinks.staging import Staged, stage
 
 # The columns of a staged table. Where its rows come from is looked at when the target refuses one, and never else.
 LINES, LSNS, SEQUENCES = "lines", "commit_lsn", "sequence"
+_NET_BYTES = 256 << 20  # of one table's changes, reduced to one row per key at once
 
 
 @dataclass(frozen=True)
@@ -93,3 +95,17 @@ def _positions(at: Positions, rows: Bools | None) -> dict[str, pa.Array]:
 
 def _none(count: int) -> Bools:
     return np.zeros(count, np.bool_)
+
+
+def joined(changes: Iterator[ChangeBatch]) -> Iterator[ChangeBatch]:
+    """Changes of one definition that come one after the other, together: so that each key is written once."""
+    for _, some in groupby(changes, key=lambda change: change.relation):
+        held: list[ChangeBatch] = []
+        size = 0
+        for change in some:
+            if held and size + change.nbytes > _NET_BYTES:
+                yield concat(held)
+                held, size = [], 0
+            held.append(change)
+            size += change.nbytes
+        yield concat(held)

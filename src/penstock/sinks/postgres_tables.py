@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import Literal, NoReturn
 
 import psycopg
@@ -20,7 +21,7 @@ from penstock.postgres.target_names import Place
 from penstock.sinks.contract import Merged
 from penstock.sinks.merging import cannot_tell_apart
 from penstock.sinks.postgres_columns import GoneColumns, fit, is_retyped
-from penstock.sinks.postgres_filled import add_rows, replace_rows
+from penstock.sinks.postgres_filled import AddRows, replace_rows
 from penstock.sinks.postgres_rights import Rights
 from penstock.sinks.postgres_shapes import Shapes
 from penstock.sinks.postgres_target import Target, find, is_depended_on
@@ -133,9 +134,8 @@ class Tables:
             try:
                 with connection.transaction():
                     connection.execute(alter)
-            except (
-                psycopg.errors.DatatypeMismatch
-            ):  # a default that the new type does not take: the source had to drop it
+            except psycopg.errors.DatatypeMismatch:
+                # A default that the new type does not take: the source had to drop it.
                 retyped = [column.name for column in relation.columns if is_retyped(target, column)]
                 changes += [sql.SQL("ALTER COLUMN {} DROP DEFAULT").format(sql.Identifier(name)) for name in retyped]
                 connection.execute(sql.SQL("ALTER TABLE {} {}").format(target.name, sql.SQL(", ").join(changes)))
@@ -154,7 +154,13 @@ class Tables:
         return self._shapes.index(connection, relation, _beside(relation.schema, relation.table, job), at_last=at_last)
 
     def swap_in(
-        self, connection: Connection, relation: Relation, source: tuple[str, str], shadow: Target, job: int
+        self,
+        connection: Connection,
+        relation: Relation,
+        source: tuple[str, str],
+        shadow: Target,
+        job: int,
+        add: AddRows,
     ) -> None:
         """The filled table takes the place of the one before, in the caller's transaction: there is no moment without it.
 
@@ -170,7 +176,7 @@ class Tables:
         made = self._is_made(connection, source)
         if before is not None and (not made or self._mode == "existing" or is_depended_on(connection, before)):
             self.refuse_rows_of_others(connection, source)
-            replace_rows(connection, before, shadow, relation.key)
+            replace_rows(connection, before, shadow, relation.key, partial(add, source))
             self._remember(connection, relation.oid, source, made)
         else:
             place = _beside(relation.schema, relation.table, job)
@@ -187,7 +193,9 @@ class Tables:
             self._remember(connection, relation.oid, source, True)
             self._shapes.settle(connection, relation, place, self.known(connection))
 
-    def merge_in(self, connection: Connection, relation: Relation, shadow: Target, merged: Merged, again: bool) -> None:
+    def merge_in(
+        self, connection: Connection, relation: Relation, shadow: Target, merged: Merged, again: bool, add: AddRows
+    ) -> None:
         """The filled table takes the place of its own rows among those of the tables that it is merged with."""
         target = self.target(connection, relation)
         if merged.origin is not None:
@@ -196,7 +204,8 @@ class Tables:
             connection.execute(delete, [value])
         elif again:
             raise cannot_tell_apart(relation)
-        add_rows(connection, target, shadow)
+        add((relation.schema, relation.table), target, shadow)
+        connection.execute(sql.SQL("DROP TABLE {}").format(shadow.name))
 
     def _bring_under(self, connection: Connection, oid: int, name: tuple[str, str]) -> None:
         """The import may know of a new name before the stream does: the table that it replaces has the old one."""
