@@ -7,6 +7,7 @@ import pytest
 from penstock.errors import ConfigError, LogError, SinkUnavailable, SlotBusy
 from penstock.lsn import LSN
 from penstock.state import CaptureState, PipelineState, SinkState, SourceState
+from penstock.storage import Directory
 
 
 @pytest.fixture
@@ -70,6 +71,19 @@ def test_removing_says_what_was_there(state: PipelineState) -> None:
 def test_places_of_a_sink_are_its_own(state: PipelineState) -> None:
     places = {state.checkpoint_uri(name) for name in "ab"} | {state.staging_uri(name) for name in "ab"}
     assert len(places) == 4
+
+
+def test_staged_batches_of_a_sink_go_and_what_its_imports_and_other_sinks_have_staged_stays(
+    state: PipelineState,
+) -> None:
+    left = [state.staged_batch_uri("out", LSN.parse(lsn)) for lsn in ("0/15F0", "A/0")]
+    kept = [f"{state.staging_uri('out')}/import-7", state.staged_batch_uri("other", LSN.parse("0/15F0"))]
+    for uri in (*left, *kept):
+        Directory(uri).create()
+        Directory(uri).write_json("staged", {})
+    state.remove_staged_batches("out")
+    assert [Directory(uri).exists() for uri in (*left, *kept)] == [False, False, True, True]
+    state.remove_staged_batches("never ran")
 
 
 def test_a_state_dir_belongs_to_one_pipeline(tmp_path: Path) -> None:

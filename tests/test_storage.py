@@ -64,6 +64,13 @@ def test_an_absent_directory_is_empty_and_can_be_deleted(directory: Directory) -
     child.delete_all()
 
 
+def test_the_directories_in_it_are_listed_and_no_files(directory: Directory) -> None:
+    write(directory, "a", b"x")
+    directory.child("b").create()
+    assert directory.directories() == ["b"]
+    assert directory.child("never").directories() == []
+
+
 def test_a_directory_goes_with_all_that_is_in_it(directory: Directory) -> None:
     write(directory, "a", b"x")
     directory.delete_all()

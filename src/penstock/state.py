@@ -15,6 +15,7 @@ The files are how capture and delivery, which may run on two machines, know of e
 from __future__ import annotations
 
 import fcntl
+import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -63,6 +64,7 @@ class SinkState:
 
 
 _LOCK_TRIES = 10
+_STAGED_BATCH = re.compile(r"[0-9A-F]+-[0-9A-F]+")  # the LSN that it ends at
 _CAPTURE_LOCK = "capture.lock"
 _DIRECTORIES = ("log", "checkpoints", "staging", "imports", "parts")
 
@@ -83,6 +85,16 @@ class PipelineState:
 
     def staging_uri(self, sink: str) -> str:
         return self.root.child(f"staging/{sink}").uri
+
+    def staged_batch_uri(self, sink: str, end: LSN) -> str:
+        return f"{self.staging_uri(sink)}/{str(end).replace('/', '-')}"
+
+    def remove_staged_batches(self, sink: str) -> None:
+        """Of batches that were never committed. What imports have staged is not among them."""
+        staging = Directory(self.staging_uri(sink))
+        for name in staging.directories():
+            if _STAGED_BATCH.fullmatch(name):
+                staging.child(name).delete_all()
 
     def create(self) -> None:
         for name in _DIRECTORIES:

@@ -83,6 +83,12 @@ class Directory:
             return []
         return entries
 
+    def directories(self) -> list[str]:
+        """The names of those in it, if it is there."""
+        with _translated(self.uri):
+            found = self._fs.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
+            return [info.base_name for info in found if info.type == fs.FileType.Directory]
+
     def write(self, name: str, content: Callable[[Any], None], written: Callable[[], None] | None = None) -> int:
         """Makes ``name`` durable with what ``content`` writes into the stream it is given; returns the size.
 

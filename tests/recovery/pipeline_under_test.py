@@ -150,6 +150,11 @@ class PipelineUnderTest:
         known = self.state.sink(name)
         return known.lsn or ZERO if known else ZERO
 
+    def staged(self) -> list[str]:
+        """What batches have left under the state directory."""
+        staging = self.state.root.child("staging")
+        return [f"{sink}/{name}" for sink in staging.directories() for name in staging.child(sink).directories()]
+
     def wrong(self) -> list[str]:
         """How the sinks differ from the source; and what came twice in the events."""
         replay = Replay([ITEMS])

@@ -61,6 +61,7 @@ def test_delivery_that_dies_around_a_commit_delivers_each_change_once(
     pipeline.deliver(spark)
 
     assert pipeline.wrong() == []
+    assert pipeline.staged() == []
 
 
 @pytest.mark.parametrize("rules", ["", _CODE], ids=["", "through code of a rule"])

@@ -73,6 +73,7 @@ class SinkDelivery:
     def start(self, available_now: bool) -> StreamingQuery:
         """Begins where the sink's own record says, or else where Spark's checkpoint does."""
         self.error, self.gave_up = None, ""
+        self._state.remove_staged_batches(self._name)
         with self.lock:  # imports may be committed meanwhile
             position = self._where_to_begin(self._prepare_sink())
             self._note(replace(self.known, lsn=position, updated_at=now(), state="running", error=None))
@@ -206,7 +207,7 @@ class SinkDelivery:
         start, end = LSN.parse(rows[0].batch_start), LSN.parse(rows[0].batch_end)
         self._refuse_hole(start)
         admission = min(row.admission for row in rows)
-        staging = f"{self._state.staging_uri(self._name)}/{str(end).replace('/', '-')}"
+        staging = self._state.staged_batch_uri(self._name, end)
         framed = self._framed(rows, Batch(-1, start, end, staging))
         if framed is not None:
             outcomes.append(framed.outcome)
