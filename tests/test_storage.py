@@ -165,6 +165,24 @@ def test_what_a_killed_writer_left_is_removed_and_nothing_else(tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
+def test_leftovers_may_be_removed_of_some_files_alone(tmp_path: Path) -> None:
+    names = [
+        f"{storage._TEMPORARY}{name}" for name in ("77-2.json", "78-2-0001", "2-12.json", "79-20.json", "80-1-2.x")
+    ]
+    for name in names:
+        (tmp_path / name).touch()
+    Directory(str(tmp_path)).remove_leftovers("2.", "2-")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[2:])
+
+
+def test_what_is_removed_while_it_is_written_is_as_if_it_were_removed_later(tmp_path: Path) -> None:
+    directory = Directory(str(tmp_path))
+    with pytest.raises(LogError):
+        directory.write("a", lambda stream: stream.write(b"x"), directory.remove_leftovers)
+    directory.write("a", lambda stream: stream.write(b"x"), directory.remove_leftovers, removable=True)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_log_on_an_object_store_reads_as_it_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     never = property(lambda _self: False, lambda _self, _value: None)
     monkeypatch.setattr(storage.Directory, "is_local", never, raising=False)

@@ -13,7 +13,7 @@ import json
 import os
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,10 +89,17 @@ class Directory:
             found = self._fs.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
             return [info.base_name for info in found if info.type == fs.FileType.Directory]
 
-    def write(self, name: str, content: Callable[[Any], None], written: Callable[[], None] | None = None) -> int:
+    def write(
+        self,
+        name: str,
+        content: Callable[[Any], None],
+        written: Callable[[], None] | None = None,
+        removable: bool = False,
+    ) -> int:
         """Makes ``name`` durable with what ``content`` writes into the stream it is given; returns the size.
 
-        ``written`` is called when everything is on disk and nothing visible yet.
+        ``written`` is called when everything is on disk and nothing visible yet. ``removable``: somebody may call
+        ``remove_leftovers`` meanwhile, as he may remove the file later.
         """
         with _translated(f"{self.uri}/{name}"):
             if not self.is_local:
@@ -109,7 +116,8 @@ class Directory:
                     size = file.tell()
                 if written is not None:
                     written()
-                temporary.replace(final)
+                with suppress(FileNotFoundError) if removable else nullcontext():
+                    temporary.replace(final)
             except BaseException:
                 temporary.unlink(missing_ok=True)
                 raise
@@ -138,11 +146,14 @@ class Directory:
         with _translated(self.uri):
             raise last
 
-    def remove_leftovers(self) -> None:
-        """Temporary files of a writer that died. Only the one writer of a directory may call it."""
+    def remove_leftovers(self, *beginnings: str) -> None:
+        """Temporary files of writers that died, of all files or of those whose names begin like this. Others that write such
+        a file at the same moment must do so ``removable``."""
         if self.is_local:
             for path in Path(self.path).glob(f"{_TEMPORARY}*"):
-                path.unlink(missing_ok=True)
+                name = path.name.removeprefix(_TEMPORARY).partition("-")[2]
+                if not beginnings or name.startswith(beginnings):
+                    path.unlink(missing_ok=True)
 
     def read_json(self, name: str) -> dict[str, Any] | None:
         try:
@@ -156,9 +167,9 @@ class Directory:
             raise LogError(f"{self.uri}/{name} is damaged: it is not a JSON object.")
         return data
 
-    def write_json(self, name: str, data: dict[str, Any]) -> None:
+    def write_json(self, name: str, data: dict[str, Any], removable: bool = False) -> None:
         encoded = json.dumps(data, indent=1).encode()
-        self.write(name, lambda stream: stream.write(encoded))
+        self.write(name, lambda stream: stream.write(encoded), removable=removable)
 
 
 def private(path: str, flags: int) -> int:

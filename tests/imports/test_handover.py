@@ -59,5 +59,6 @@ def test_what_is_removed_leaves_nothing(handover: Handover) -> None:
     handover.write_manifest(Manifest(7, USERS, LSN(0x50)))
     handover.write_receipt(7, receipt(1))
     handover.write_manifest(Manifest(8, USERS, LSN(0x50)))
+    (Path(handover.directory.path) / ".writing-4711-7.json").touch()  # by somebody who was killed
     handover.remove(7)
     assert [path.name for path in Path(handover.directory.path).iterdir()] == ["8.json"]

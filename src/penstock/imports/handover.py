@@ -115,7 +115,7 @@ class Handover:
     def write_manifest(self, manifest: Manifest) -> None:
         self.directory.create()
         lsns = {name: str(lsn) if (lsn := getattr(manifest, name)) is not None else None for name in _LSNS}
-        self.directory.write_json(f"{manifest.job}.json", {**asdict(manifest), **lsns})
+        self.directory.write_json(f"{manifest.job}.json", {**asdict(manifest), **lsns}, removable=True)
 
     def receipts(self, job: int) -> list[int]:
         """The numbers of the chunks whose receipts are there, in their order."""
@@ -128,7 +128,7 @@ class Handover:
 
     def write_receipt(self, job: int, receipt: ChunkReceipt) -> None:
         content = pickle.dumps(receipt)
-        self.directory.write(_receipt_name(job, receipt.number), lambda stream: stream.write(content))
+        self.directory.write(_receipt_name(job, receipt.number), lambda stream: stream.write(content), removable=True)
 
     def receipt(self, job: int, number: int) -> ChunkReceipt:
         name = _receipt_name(job, number)
@@ -152,7 +152,7 @@ class Handover:
 
     def write_committed(self, job: int, committed: Committed) -> None:
         replayed = str(committed.replayed) if committed.replayed is not None else None
-        self.directory.write_json(f"{job}.committed", {**asdict(committed), "replayed": replayed})
+        self.directory.write_json(f"{job}.committed", {**asdict(committed), "replayed": replayed}, removable=True)
 
     def committed(self, job: int) -> Committed:
         data = self.directory.read_json(f"{job}.committed")
@@ -168,6 +168,7 @@ class Handover:
         self.directory.delete(f"{job}.committed")
         for number in self.receipts(job):
             self.remove_receipt(job, number)
+        self.directory.remove_leftovers(f"{job}.", f"{job}-")
 
     def needed_from(self) -> LSN | None:
         """From where on imports need the log; None if there are none."""
