@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyspark
 
-from penstock.spark.java import cache_directory
+from penstock.spark.launchers import cache_directory
 
 _JARS = Path(pyspark.__file__).parent / "jars"
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import atexit
-import functools
-import hashlib
 import os
 import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 from penstock.errors import ConfigError
 from penstock.postgres.preflight_tables import Finding
+from penstock.spark.launchers import launcher
 
 OLDEST_VERSION = 17
 
@@ -88,36 +85,8 @@ def _bundled_java() -> tuple[Path, int] | None:
 def _home_for(java: Path, version: int) -> Path:
     """A JAVA_HOME whose bin/java runs the given one without the arguments that it would warn of."""
     needless = [_NEEDLESS_MODULE, *([_FORMER_PACKAGE] if version >= _FIRST_VERSION_WITHOUT_IT else [])]
-    launcher = _LAUNCHER.format(needless="|".join(map(shlex.quote, needless)), java=shlex.quote(str(java)))
-    name = f"java-{hashlib.sha256(launcher.encode()).hexdigest()[:12]}"
-    try:
-        return _write_launcher(cache_directory() / name, launcher)
-    except OSError:  # no home directory, or one that cannot be written to
-        return _write_launcher(_temporary_directory() / name, launcher)
-
-
-def _write_launcher(home: Path, launcher: str) -> Path:
-    """Renamed into place, so that a process that starts at the same moment never runs half a script."""
-    path = home / "bin" / "java"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, draft = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "w") as file:
-            file.write(launcher)
-        os.chmod(draft, 0o755)
-        os.replace(draft, path)
-    return home
-
-
-def cache_directory() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "penstock"
-
-
-@functools.cache
-def _temporary_directory() -> Path:
-    directory = tempfile.mkdtemp(prefix="penstock-java-")
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    return Path(directory)
+    script = _LAUNCHER.format(needless="|".join(map(shlex.quote, needless)), java=shlex.quote(str(java)))
+    return launcher("java", script).parent.parent
 
 
 def check_java() -> Finding:

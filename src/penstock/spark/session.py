@@ -15,6 +15,7 @@ from penstock.config.model import SparkSettings
 from penstock.spark.class_archive import archive_options
 from penstock.spark.java import java_home
 from penstock.spark.source import ChangeSource
+from penstock.spark.worker_python import worker_python
 
 logger = logging.getLogger(__name__)
 
@@ -63,12 +64,13 @@ def open_session(settings: SparkSettings, local_state: bool = True, copying_work
     os.environ.setdefault(
         "SPARK_LAUNCHER_OPTS", JVM_OPTIONS
     )  # of the JVM that puts together the other one's command line
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     local: Mapping[str, str] = {}
+    python = sys.executable
     if settings.master.startswith("local"):
-        local = _LOCAL
+        local, python = _LOCAL, worker_python()
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Spark looks for another address, and says so
+    os.environ.setdefault("PYSPARK_PYTHON", python)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python)
     jvm_options = settings.conf.get(_JVM_OPTIONS_KEY) or f"{JVM_OPTIONS} {archive_options(home)}"
     cores = os.cpu_count() or 1
     room = settings.master == "local[*]" and copying_workers > 0

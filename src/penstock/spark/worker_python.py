@@ -1,0 +1,28 @@
+"""The Python of Spark's workers: the one that we run on."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+
+from penstock.spark.launchers import launcher
+
+# Spark puts packed copies of PySpark and Py4J before all others on the path. Python compiles what it imports from there anew
+# in each process, half a second every time, and a query starts five of them one after the other.
+_LAUNCHER = """#!/bin/sh
+set -f
+kept=
+IFS=:
+for entry in $PYTHONPATH; do
+  case "$entry" in
+    */python/lib/pyspark.zip | */python/lib/py4j-*-src.zip) ;;
+    *) kept="$kept${{kept:+:}}$entry" ;;
+  esac
+done
+PYTHONPATH=$kept exec {python} "$@"
+"""
+
+
+def worker_python() -> str:
+    """For workers on this machine, which find the same PySpark unpacked among this Python's packages."""
+    return str(launcher("python", _LAUNCHER.format(python=shlex.quote(sys.executable))))
