@@ -59,6 +59,14 @@ def test_an_archive_that_does_not_fit_is_passed_over_without_a_word(
     assert session.stderr == ""
 
 
+def test_a_cache_that_cannot_be_written_is_said_and_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    prepared = run("-m", "penstock", "prepare", XDG_CACHE_HOME=str(tmp_path / "file"))
+    assert prepared.returncode == 1
+    assert "cannot be written: Not a directory. Set XDG_CACHE_HOME" in prepared.stderr
+    assert "Traceback" not in prepared.stderr
+
+
 def test_each_java_has_an_archive_of_its_own(tmp_path: Path) -> None:
     paths = set()
     for name in ("one", "other"):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +23,14 @@ from penstock.spark.java import java_home
 from penstock.spark.session import JVM_OPTIONS, open_session
 
 _PATIENCE_SECONDS = 600
+_LEFT_SECONDS = 3600
 
 
 def make_archive(say: Callable[[str], None]) -> Path:
     """Renamed into place when it is whole, so that no JVM starts with half of it."""
     home = java_home()
     path = archive_path(home)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".making-", dir=path.parent) as name:
-        place = Path(name)
+    with _place_beside(path) as place:
         say("Learning which classes Spark loads …")
         classes = place / "classes"
         conf = {"spark.driver.extraJavaOptions": f'{JVM_OPTIONS} "-XX:DumpLoadedClassList={classes}"'}
@@ -54,6 +56,22 @@ def make_archive(say: Callable[[str], None]) -> Path:
             )
         os.replace(place / path.name, path)
     return path
+
+
+@contextmanager
+def _place_beside(path: Path) -> Iterator[Path]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for left in path.parent.glob(".making-*"):  # by somebody who was killed
+            if left.stat().st_mtime < time.time() - _LEFT_SECONDS:
+                shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=".making-", dir=path.parent) as name:
+            yield Path(name)
+    except OSError as error:
+        raise PenstockError(
+            f"The archive {path} cannot be written: {error.strerror or error}.",
+            "Set XDG_CACHE_HOME to a directory that can. Penstock works without it; only its starts take longer.",
+        ) from error
 
 
 def _jvm(session: SparkSession) -> Any:
