@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark.class_archive import archive_path
+from penstock.spark.class_archive import archive_path, outdated_archives
 from penstock.spark.java import java_home
 
 pytestmark = pytest.mark.spark
@@ -65,6 +65,23 @@ def test_a_cache_that_cannot_be_written_is_said_and_what_to_do(tmp_path: Path) -
     assert prepared.returncode == 1
     assert "cannot be written: Not a directory. Set XDG_CACHE_HOME" in prepared.stderr
     assert "Traceback" not in prepared.stderr
+
+
+def test_jars_that_were_written_anew_take_an_archive_of_their_own_and_the_one_before_is_outdated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("penstock.spark.class_archive._JARS", tmp_path / "jars")
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / "spark.jar").touch()
+    home = java_home()
+    before = archive_path(home)
+    os.utime(tmp_path / "jars" / "spark.jar", (1, 1))
+    after = archive_path(home)
+    assert after != before
+    for path in (before, after, after.with_name("spark-classes-of-another-java.jsa")):
+        path.touch()
+    assert outdated_archives(after) == [before]
 
 
 def test_each_java_has_an_archive_of_its_own(tmp_path: Path) -> None:

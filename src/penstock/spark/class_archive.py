@@ -17,11 +17,19 @@ _JARS = Path(pyspark.__file__).parent / "jars"
 
 
 def archive_path(home: str) -> Path:
-    """Where the archive for this Java and this PySpark is, or would be."""
+    """Where the archive for this Java and this PySpark is, or would be. Java takes none of jars that were written anew."""
     launcher = (Path(home) / "bin" / "java").read_bytes()  # names the Java that it runs
-    jars = sorted((jar.name, jar.stat().st_size) for jar in _JARS.glob("*.jar"))
-    key = hashlib.sha256(repr((launcher, str(_JARS), jars)).encode()).hexdigest()[:12]
-    return cache_directory() / f"spark-classes-{key}.jsa"
+    jars = sorted((jar.name, (found := jar.stat()).st_size, found.st_mtime_ns) for jar in _JARS.glob("*.jar"))
+    return cache_directory() / f"spark-classes-{_digest(launcher, str(_JARS))}-{_digest(jars)}.jsa"
+
+
+def outdated_archives(path: Path) -> list[Path]:
+    """Those of the same Java and the same place as this one, of a PySpark that was there before."""
+    return [other for other in path.parent.glob(f"{path.stem.rpartition('-')[0]}-*.jsa") if other != path]
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
 
 
 def archive_options(home: str) -> str:

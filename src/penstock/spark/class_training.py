@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from penstock.config.model import SparkSettings
 from penstock.errors import PenstockError
-from penstock.spark.class_archive import archive_path
+from penstock.spark.class_archive import archive_path, outdated_archives
 from penstock.spark.java import java_home
 from penstock.spark.session import JVM_OPTIONS, open_session
 
@@ -55,6 +55,8 @@ def make_archive(say: Callable[[str], None]) -> Path:
                 "Penstock works without it; only its starts take longer.",
             )
         os.replace(place / path.name, path)
+    for outdated in outdated_archives(path):
+        outdated.unlink(missing_ok=True)
     return path
 
 
