@@ -6,7 +6,7 @@ import pytest
 
 from penstock.errors import ConfigError, LogError, SinkUnavailable, SlotBusy
 from penstock.lsn import LSN
-from penstock.state import CaptureState, PipelineState, SinkState, SourceState
+from penstock.state import CaptureState, PipelineState, SinkState, SourceState, staged_batch_uri
 from penstock.storage import Directory
 
 
@@ -76,8 +76,8 @@ def test_places_of_a_sink_are_its_own(state: PipelineState) -> None:
 def test_staged_batches_of_a_sink_go_and_what_its_imports_and_other_sinks_have_staged_stays(
     state: PipelineState,
 ) -> None:
-    left = [state.staged_batch_uri("out", LSN.parse(lsn)) for lsn in ("0/15F0", "A/0")]
-    kept = [f"{state.staging_uri('out')}/import-7", state.staged_batch_uri("other", LSN.parse("0/15F0"))]
+    left = [staged_batch_uri(state.staging_uri("out"), LSN.parse(lsn)) for lsn in ("0/15F0", "A/0")]
+    kept = [f"{state.staging_uri('out')}/import-7", staged_batch_uri(state.staging_uri("other"), LSN(0x15F0))]
     for uri in (*left, *kept):
         Directory(uri).create()
         Directory(uri).write_json("staged", {})

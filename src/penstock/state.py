@@ -64,11 +64,16 @@ class SinkState:
 
 
 _LOCK_TRIES = 10
-_STAGED_BATCH = re.compile(r"[0-9A-F]+-[0-9A-F]+")  # the LSN that it ends at
+_STAGED_BATCH = re.compile(r"[0-9A-F]+-[0-9A-F]+")  # see staged_batch_uri
 _CAPTURE_LOCK = "capture.lock"
 _DIRECTORIES = ("log", "checkpoints", "staging", "imports", "parts")
 
 T = TypeVar("T", SourceState, CaptureState, SinkState)
+
+
+def staged_batch_uri(staging_uri: str, end: LSN) -> str:
+    """Where a batch that ends there is staged."""
+    return f"{staging_uri}/{str(end).replace('/', '-')}"
 
 
 class PipelineState:
@@ -85,9 +90,6 @@ class PipelineState:
 
     def staging_uri(self, sink: str) -> str:
         return self.root.child(f"staging/{sink}").uri
-
-    def staged_batch_uri(self, sink: str, end: LSN) -> str:
-        return f"{self.staging_uri(sink)}/{str(end).replace('/', '-')}"
 
     def remove_staged_batches(self, sink: str) -> None:
         """Of batches that were never committed. What imports have staged is not among them."""

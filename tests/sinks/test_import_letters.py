@@ -11,7 +11,7 @@ import pytest
 from penstock.errors import SinkRefused
 from penstock.lsn import LSN
 from penstock.sinks.contract import Merged
-from penstock.testing.change_batches import UNCHANGED, changes
+from penstock.testing.change_batches import UNCHANGED, changes, relation
 from tests.sinks.test_dead_letters import NO_BAD, Letters, without_replication_role
 from tests.sinks.test_postgres_sink import ACCOUNTS, Copy, account, accounts
 
@@ -118,6 +118,51 @@ def test_a_value_that_does_not_fit_and_one_that_is_taken_are_letters(replica: Le
     assert replica.emails == [(1, "a")]
     states = "select key->>'id', sqlstate from penstock.dead_letters order by key->>'id'"
     assert replica.rows(states) == [("2", "22001"), ("3", "23505")]
+
+
+def test_odd_names_and_values_come_back_from_a_letter_as_they_were(replica: Letters) -> None:
+    name = 'drop"table; --'
+    types = {"id": "text", "a %s \\": "float8", "at": "timestamptz", "raw": "bytea", "long": "text", "none": "text"}
+    odd = relation("public", name, types, key=("id",))
+    columns = ", ".join(f'"{column.name}" {column.type_name}' for column in odd.columns)
+    replica.execute(f'create table "drop""table; --" ({columns}, primary key (id), constraint c check (id = \'\'))')
+    rows: list[Any] = [
+        {"id": id, "a %s \\": value, "at": at, "raw": "\\x00ff", "long": long, "none": None}
+        for id, value, at, long in (
+            ("", "NaN", "infinity", ""), ("\\N", "-Infinity", "4713-01-01 00:00:00+00 BC", "tab\tline\n'\"\\"),
+            ("\t", "1e-300", "294276-12-31 23:59:59.999999+00", "x" * 300_000),
+        )
+    ]  # fmt: skip
+    Copy(replica, table=odd).whole(*rows)
+    query = 'select id, "a %s \\"::text, at::text, raw::text, long, none from "drop""table; --" order by id'
+    assert [row[0] for row in replica.rows(query)] == [""]
+    assert {key for _, key in replica.letters()} == {"\\N", "\t"}
+    replica.execute('alter table "drop""table; --" drop constraint c')
+    assert replica.replay() == []
+    found = {row[0]: row[1:] for row in replica.rows(query)}
+    assert found == {row["id"]: tuple(row.values())[1:] for row in rows}
+
+
+def test_a_letter_has_the_key_as_the_stream_writes_it(replica: Letters) -> None:
+    """Cast to text, a character(n) would lose its blanks, and no change would find the letter again."""
+    padded = relation("public", "accounts", id="bpchar", email="text", note="text", key=("id",))
+    replica.execute(f"create table accounts (id char(5) primary key, email text, note text, {NO_BAD})")
+    Copy(replica, table=padded).whole({"id": "ab   ", "email": "bad", "note": ""})
+    replica.deliver([changes(padded, [("update", {"id": "ab   ", "email": "good", "note": ""})], lsn=0x1000)])
+    assert replica.rows("select id, email from accounts") == [("ab   ", "good")]
+    assert replica.letters() == []
+
+
+@pytest.mark.parametrize("column", ["a % b", "a %s b"])
+def test_a_value_that_a_change_keeps_is_found_under_any_name(replica: Letters, column: str) -> None:
+    table = relation("public", "accounts", {"id": "integer", "email": "text", column: "text"}, key=("id",))
+    replica.execute(f'create table accounts (id int primary key, email text, "{column}" text, {NO_BAD})')
+    replica.deliver([changes(table, [("insert", {"id": 1, "email": "a", column: "long"})], lsn=0x10)])
+    replica.deliver([changes(table, [("update", {"id": 1, "email": "bad", column: UNCHANGED})], lsn=0x1000)])
+    assert replica.letters() == [("update", "1")]
+    replica.execute("alter table accounts drop constraint accounts_email_check")
+    assert replica.replay() == []
+    assert replica.rows("select * from accounts") == [(1, "bad", "long")]
 
 
 def test_columns_in_another_order_extra_and_generated_ones_are_the_tables_own(replica: Letters) -> None:

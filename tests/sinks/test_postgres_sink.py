@@ -382,19 +382,21 @@ def test_a_renamed_table_is_renamed_and_one_that_takes_its_name_begins_empty(rep
 
 
 class Copy:
-    """An import of ``accounts`` into the replica."""
+    """An import into the replica."""
 
-    def __init__(self, replica: Replica, job: int = 1) -> None:
-        self.replica, self.job = replica, job
+    def __init__(self, replica: Replica, job: int = 1, table: Relation = ACCOUNTS) -> None:
+        self.replica, self.job, self.table = replica, job, table
 
     def part(self, phase: Any, *some: ChangeBatch, **members: Any) -> None:
         sink = self.replica.sink
-        batch = Batch(-1, LSN(0), LSN(0), str(self.replica.directory), ImportPart(self.job, ACCOUNTS, phase, **members))
+        batch = Batch(
+            -1, LSN(0), LSN(0), str(self.replica.directory), ImportPart(self.job, self.table, phase, **members)
+        )
         sink.commit(batch, [sink.write(batch, iter(some))])
 
     def whole(self, *rows: dict[str, Any]) -> None:
         self.part("begin")
-        self.part("rows", changes(ACCOUNTS, [("read", row) for row in rows]), number=1)
+        self.part("rows", changes(self.table, [("read", row) for row in rows]), number=1)
         self.part("changes", upto=LSN(0x100))
         self.part("end", upto=LSN(0x100))
 

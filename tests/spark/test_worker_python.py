@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import py4j
 import pytest
 from pyspark.sql import SparkSession
 
@@ -32,6 +33,11 @@ def test_all_of_the_path_stays_but_sparks_packed_copies() -> None:
     given = ["/my code", f"{spark}/pyspark.zip", f"{spark}/py4j-0.10.9.9-src.zip", "/other*/lib.zip", ""]
     assert path_of(worker_python(), ":".join(given)) == ["/my code", "/other*/lib.zip"]
     assert path_of(worker_python(), f"{spark}/pyspark.zip") == [""]
+
+
+def test_a_pyspark_that_is_itself_packed_stays_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(py4j, "__file__", "/opt/spark/python/lib/py4j-0.10.9.9-src.zip/py4j/__init__.py")
+    assert worker_python() == sys.executable
 
 
 @pytest.mark.spark

@@ -21,7 +21,7 @@ from penstock.sinks.postgres_bisect import RefusedRow
 from penstock.sinks.postgres_filled import add_rows
 from penstock.sinks.postgres_refusals import Refusal, is_of_a_row, refusal_of
 from penstock.sinks.postgres_rows import RowChange
-from penstock.sinks.postgres_target import Target
+from penstock.sinks.postgres_target import Target, as_written
 
 # A row that is referred to may come with an import that ends later: those are not for a row to be set aside for.
 _FOREIGN_KEY = {"23001", "23503"}
@@ -107,9 +107,9 @@ class Filler:
         return replace(self._relation, schema=source[0], table=source[1], columns=columns)
 
     def _read(self, filled: Target, relation: Relation, place: str) -> RowChange:
-        texts = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(c.name)) for c in relation.columns)
+        values = sql.SQL(", ").join(as_written(column.name) for column in relation.columns)
         found = self._connection.execute(
-            sql.SQL("SELECT {} FROM {} WHERE ctid = %s::tid").format(texts, filled.name), [place]
+            sql.SQL("SELECT {} FROM {} t WHERE ctid = {}::tid").format(values, filled.name, sql.Literal(place))
         ).fetchone()
         assert found is not None
         row = dict(zip((column.name for column in relation.columns), found, strict=True))

@@ -33,7 +33,7 @@ from penstock.sinks.postgres_rows import (
     keys_in,
 )  # fmt: skip
 from penstock.sinks.postgres_staging import StagedChanges
-from penstock.sinks.postgres_target import Target
+from penstock.sinks.postgres_target import Target, as_written
 
 Held = Mapping[str, RowChange]  # the latest refused version of a row, by its key as a line
 
@@ -93,15 +93,11 @@ class KeptValues:
         return replace(row, row={**row.row, **filled}, unchanged=left)
 
     def _of_target(self, relation: Relation, under: str, columns: Sequence[str], target: Target) -> Values:
-        """Written by the type's own output function: a cast to text may strip what is significant."""
-        values = sql.SQL(", ").join(
-            sql.SQL("CASE WHEN t.{0} IS NOT NULL THEN format('%%s', t.{0}) END").format(sql.Identifier(name))
-            for name in columns
-        )
+        values = sql.SQL(", ").join(map(as_written, columns))
         key = [(f"k{place}", name) for place, name in enumerate(relation.key)]
         looked_for = sql.SQL(", ").join(
-            sql.SQL("CAST(%s AS {}) AS {}").format(sql.SQL(column.type), sql.Identifier(alias))
-            for alias, name in key
+            sql.SQL("CAST({} AS {}) AS {}").format(sql.Literal(value), sql.SQL(column.type), sql.Identifier(alias))
+            for (alias, name), value in zip(key, fields(under), strict=True)
             if (column := target.column(name)) is not None
         )
         query = sql.SQL("SELECT {} FROM {} t, (SELECT {}) s WHERE {}").format(
@@ -109,7 +105,7 @@ class KeptValues:
         )
         try:
             with self._applier.attempt():
-                row = self._connection.execute(query, fields(under)).fetchone()
+                row = self._connection.execute(query).fetchone()
         except psycopg.Error as error:  # a key that the target's type does not have
             if not is_of_a_row(error):
                 raise

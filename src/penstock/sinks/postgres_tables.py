@@ -200,8 +200,8 @@ class Tables:
         target = self.target(connection, relation)
         if merged.origin is not None:
             column, value = merged.origin
-            delete = sql.SQL("DELETE FROM {} WHERE {} = %s").format(target.rows, sql.Identifier(column))
-            connection.execute(delete, [value])
+            delete = sql.SQL("DELETE FROM {} WHERE {} = {}")  # no parameters: a name may have a % in it
+            connection.execute(delete.format(target.rows, sql.Identifier(column), sql.Literal(value)))
         elif again:
             raise cannot_tell_apart(relation)
         add((relation.schema, relation.table), target, shadow)

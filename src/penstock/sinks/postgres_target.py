@@ -125,6 +125,13 @@ class Target:
         return column
 
 
+def as_written(name: str) -> sql.Composed:
+    """A column of ``t`` as its type's own output function writes it: a cast to text may strip what is significant.
+
+    For queries without parameters, in which a ``%`` would mean something, here and in names."""
+    return sql.SQL("CASE WHEN t.{0} IS NOT NULL THEN format('%s', t.{0}) END").format(sql.Identifier(name))
+
+
 def find(connection: Connection, schema: str, table: str) -> Target | None:
     row = connection.execute(
         "SELECT c.oid::bigint, c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "

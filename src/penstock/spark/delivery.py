@@ -32,7 +32,7 @@ from penstock.sinks.contract import Batch, Imported, ImportPart, Sink
 from penstock.spark.frame_parts import FramedReceipt
 from penstock.spark.frames import Frames
 from penstock.spark.writer import RECEIPTS, Writer, fault
-from penstock.state import CaptureState, PipelineState, SinkState, now
+from penstock.state import CaptureState, PipelineState, SinkState, now, staged_batch_uri
 from penstock.storage import Directory
 
 _LONGEST_LINE = 500
@@ -207,7 +207,7 @@ class SinkDelivery:
         start, end = LSN.parse(rows[0].batch_start), LSN.parse(rows[0].batch_end)
         self._refuse_hole(start)
         admission = min(row.admission for row in rows)
-        staging = self._state.staged_batch_uri(self._name, end)
+        staging = staged_batch_uri(self._state.staging_uri(self._name), end)
         framed = self._framed(rows, Batch(-1, start, end, staging))
         if framed is not None:
             outcomes.append(framed.outcome)

@@ -61,9 +61,8 @@ def open_session(settings: SparkSettings, local_state: bool = True, copying_work
     the source, and the stream's tasks must not wait behind it.
     """
     os.environ["JAVA_HOME"] = home = java_home()
-    os.environ.setdefault(
-        "SPARK_LAUNCHER_OPTS", JVM_OPTIONS
-    )  # of the JVM that puts together the other one's command line
+    # Of the JVM that puts together the other one's command line.
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", JVM_OPTIONS)
     local: Mapping[str, str] = {}
     python = sys.executable
     if settings.master.startswith("local"):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import shlex
 import sys
 
+import py4j
+import pyspark
+
 from penstock.spark.launchers import launcher
 
 # Spark puts packed copies of PySpark and Py4J before all others on the path. Python compiles what it imports from there anew
@@ -24,5 +27,7 @@ PYTHONPATH=$kept exec {python} "$@"
 
 
 def worker_python() -> str:
-    """For workers on this machine, which find the same PySpark unpacked among this Python's packages."""
+    """For workers on this machine: they find the PySpark that we have imported, unless that is a packed one itself."""
+    if any(".zip" in str(package.__file__) for package in (pyspark, py4j)):
+        return sys.executable
     return str(launcher("python", _LAUNCHER.format(python=shlex.quote(sys.executable))))

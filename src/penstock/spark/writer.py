@@ -20,6 +20,7 @@ from penstock.lsn import LSN
 from penstock.rules.passage import NO_RULES, Passage
 from penstock.schema_changes.logged import SCHEMA_LOG, logged_commands
 from penstock.sinks.contract import Batch, Sink
+from penstock.state import staged_batch_uri
 
 RECEIPTS = (
     "batch_start string, batch_end string, admission long, changes long, bytes long, commit_time long, receipt binary, "
@@ -44,7 +45,8 @@ class Writer:
     def _write(self, rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
         start, end, admission = (rows[0][name] for name in ("batch_start", "batch_end", "admission"))
         units = [WorkUnit(**{k: v for k, v in row.items() if k in WorkUnit.__dataclass_fields__}) for row in rows]
-        batch = Batch(-1, LSN.parse(start), LSN.parse(end), f"{self.staging_uri}/{end.replace('/', '-')}")
+        upto = LSN.parse(end)
+        batch = Batch(-1, LSN.parse(start), upto, staged_batch_uri(self.staging_uri, upto))
         log = ChangeLog(self.log_uri)
         of_tables = [unit for unit in units if unit.segment and unit.table != SCHEMA_LOG]
         framed = self._for_frames(log, of_tables)
