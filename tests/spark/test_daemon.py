@@ -1,4 +1,4 @@
-"""What Spark's Python workers say when Spark goes away."""
+"""What Spark's Python processes say when Spark goes away."""
 
 from __future__ import annotations
 
@@ -11,7 +11,28 @@ import sys
 
 import pytest
 
+from penstock.spark.worker_python import worker_python
+
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close at once, and the other side's reads and writes fail
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["ended", "reset"])
+def test_the_process_that_tells_offsets_ends_without_a_word_as_well(at_once: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as spark:
+        port = str(spark.getsockname()[1])
+        runner = subprocess.Popen(
+            [worker_python(), "-m", "pyspark.sql.streaming.python_streaming_source_runner"],
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHON_WORKER_FACTORY_PORT": port, "PYTHON_WORKER_FACTORY_SECRET": "secret"},
+        )
+        connection, _ = spark.accept()
+        with connection:
+            assert connection.recv(10, socket.MSG_WAITALL) == struct.pack("!i", 6) + b"secret"
+            connection.sendall(struct.pack("!i", 2) + b"ok")
+            assert connection.recv(4, socket.MSG_WAITALL) == struct.pack("!i", runner.pid)
+            if at_once:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        assert runner.communicate(timeout=60)[1] == b""
 
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["ended", "reset"])

@@ -22,6 +22,10 @@ for entry in $PYTHONPATH; do
     *) kept="$kept${{kept:+:}}$entry" ;;
   esac
 done
+if [ "$1 $2" = "-m pyspark.sql.streaming.python_streaming_source_runner" ]; then
+  shift 2
+  set -- -m penstock.spark.source_runner "$@"
+fi
 PYTHONPATH=$kept exec {python} "$@"
 """
 
