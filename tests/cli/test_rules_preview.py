@@ -81,11 +81,6 @@ def test_no_more_rows_are_read_than_asked_for(url: str, tmp_path: Path, penstock
     assert previewed(penstock, tmp_path, url, "users", "--rows", "0").code == 2
 
 
-def test_the_verb_may_stand_first_as_well(url: str, tmp_path: Path, penstock: Here) -> None:
-    file = write_config(tmp_path, url, rules=[RULE])
-    assert penstock("rules", "preview", file, "users").out == penstock("rules", file, "preview", "users").out != ""
-
-
 def test_what_several_rules_make_of_a_row_is_followed_to_its_end(url: str, tmp_path: Path, penstock: Here) -> None:
     second = {
         "tables": ["users"],

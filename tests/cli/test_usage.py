@@ -125,3 +125,12 @@ def test_a_source_that_is_down_fails_at_once_and_keeps_the_password(tmp_path: Pa
         assert outcome.code == 1
         assert "127.0.0.1:1/shop" in outcome.errors[0]
         assert "s3cret" not in outcome.err + outcome.out
+
+
+@pytest.mark.parametrize(
+    "words", [("rules", "validate"), ("tables", "list"), ("log", "show"), ("dead-letters", "list")]
+)
+def test_a_command_before_its_file_is_told_the_order(words: tuple[str, str], penstock: Here, tmp_path: Path) -> None:
+    outcome = penstock(*words, tmp_path / "shop.yaml")
+    assert outcome.code == 2
+    assert f"The file comes before the command: penstock {words[0]} FILE {words[1]}" in outcome.err

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from penstock.changes import Relation
 from penstock.lsn import LSN
 from penstock.sinks.events import EventFormat, Position
 from penstock.testing.change_batches import FIRST_COMMIT_TIME, UNCHANGED, changes, messages, relation
 
 COMMIT = 0x16B3748
-EXAMPLE = relation("public", "example", id="int8", msg="text", key=("id",))
-DOCUMENTS = relation("public", "documents", id="int8", title="text", body="text", key=("id",))
+_NAMES = {"int8": "bigint"}  # as the source calls types, which is what `schema` events have
+
+
+def _named_as_in_postgres(table: Relation) -> Relation:
+    columns = (replace(column, type_name=_NAMES.get(column.type_name, column.type_name)) for column in table.columns)
+    return replace(table, columns=tuple(columns))
+
+
+EXAMPLE = _named_as_in_postgres(relation("public", "example", id="int8", msg="text", key=("id",)))
+DOCUMENTS = _named_as_in_postgres(relation("public", "documents", id="int8", title="text", body="text", key=("id",)))
 MOVED = changes(
     DOCUMENTS, [("update", {"id": 8, "title": "Penstock", "body": UNCHANGED}, {"id": 7})], lsn=COMMIT, sequence=2
 )

@@ -16,8 +16,8 @@ from penstock.cli.main import app
 from penstock.sinks.events.json_format import JsonFormat
 from penstock.sinks.events.pgsink_format import PgsinkFormat
 from tests.docs.event_examples import event_lines
-from tests.docs.help_texts import help_texts, shown_texts
-from tests.docs.pages import PAGES, ROOT, Block, blocks, prose
+from tests.docs.help_texts import COMMANDS, help_texts, shown_texts
+from tests.docs.pages import PAGES, ROOT, Block, blocks, headings, prose
 
 SHELL = [(block, line) for block in blocks("sh") for line in block.text.splitlines() if line.strip()]
 IN_PROSE = sorted(
@@ -76,6 +76,10 @@ def test_commands_are_told_of_and_tested() -> None:
 def test_the_help_on_the_page_is_the_help() -> None:
     """``python -m tests.docs.help_texts`` brings the page up to date."""
     assert shown_texts() == help_texts()
+
+
+def test_every_command_has_a_heading() -> None:
+    assert set(help_texts()) <= set(headings(COMMANDS))
 
 
 def test_make_targets_in_the_text_exist() -> None:

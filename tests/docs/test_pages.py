@@ -46,6 +46,13 @@ def test_every_block_names_a_language_that_is_tested() -> None:
     assert {str(block): block.info for block in all_blocks() if block.info not in LANGUAGES} == {}
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_fence_is_closed(page: Path) -> None:
+    """A fence that opens within a block is the next block's: the one before it was never closed."""
+    assert "```" not in prose(page)
+    assert [str(block) for block in all_blocks() if block.page == page and "```" in block.text] == []
+
+
 def test_the_readme_begins_with_the_two_commands() -> None:
     first = (ROOT / "README.md").read_text("utf-8").split("\n\n")[1]
     assert [line.split("#")[0].strip() for line in first.splitlines()] == ["make demo", "make test"]

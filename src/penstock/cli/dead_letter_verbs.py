@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.invocation import ConfigFile, SinkNames, invocation
+from penstock.cli.invocation import ConfigFile, FileFirst, SinkNames, invocation
 from penstock.cli.look_verbs import AsJson
 from penstock.cli.signals import stop_on_signals
 from penstock.cli.status_table import to_stdout
@@ -22,7 +22,10 @@ from penstock.sinks.dead_letters import DeadLetter
 logger = logging.getLogger(__name__)
 
 app = typer.Typer(
-    help="List, and try again, the rows that a sink refused and set aside.", no_args_is_help=True, rich_markup_mode=None
+    cls=FileFirst,
+    help="List, and try again, the rows that a sink refused and set aside.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 _UNCUT = 1 << 20

@@ -7,9 +7,10 @@ import os
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from penstock.config.load import load_config
 from penstock.config.model import Config
@@ -26,6 +27,16 @@ ConfigFile = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline's
 SinkNames = Annotated[
     list[str] | None, typer.Option("--sink", metavar="NAME", help="Only this sink. May be given more than once.")
 ]
+
+
+class FileFirst(TyperGroup):
+    """`penstock rules FILE validate`: a group of commands on one file, which comes first. The other order is explained."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] in self.commands:
+            rest = f" {args[0]} …" if len(args) > 1 else f" {args[0]}"
+            ctx.fail(f"The file comes before the command: {ctx.command_path} FILE{rest}")
+        return super().parse_args(ctx, args)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.changelog.log import ChangeLog
-from penstock.cli.invocation import ConfigFile, invocation
+from penstock.cli.invocation import ConfigFile, FileFirst, invocation
 from penstock.cli.status_table import to_stdout
 from penstock.cli.tables_view import size
 from penstock.config.tables import TableSelection
@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # the others are loaded by those who ask for the log: they ta
     from penstock.log_events import LogRange
     from penstock.log_query import Answer
 
-app = typer.Typer(help="Read the change log.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(cls=FileFirst, help="Read the change log.", no_args_is_help=True, rich_markup_mode=None)
 
 ROWS_FOR_PEOPLE = 1000
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
-from penstock.cli.invocation import ConfigFile, invocation
+from penstock.cli.invocation import FileFirst, invocation
 from penstock.cli.look_verbs import AsJson, show_findings
 from penstock.cli.status_table import to_stdout
 from penstock.cli.table_verbs import TABLE_HELP
@@ -21,21 +20,17 @@ from penstock.errors import ConfigError
 logger = logging.getLogger(__name__)
 
 
-class FileOrVerbFirst(TyperGroup):
-    """`rules FILE validate` as well, the way that other verbs of a pipeline are written; `convert` is of no pipeline."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args[1:2] in (["validate"], ["preview"]) and args[0] not in self.commands:
-            args = [args[1], args[0], *args[2:]]
-        return super().parse_args(ctx, args)
-
-
 app = typer.Typer(
-    cls=FileOrVerbFirst, help="Check rules, show what they do to rows, and convert those of other tools.",
+    cls=FileFirst, help="Check rules, show what they do to rows, and convert those of other tools.",
     no_args_is_help=True, rich_markup_mode=None,
 )  # fmt: skip
 
-
+RulesFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE", help="The pipeline's config file; for convert, the rules file of that tool.", show_default=False
+    ),
+]
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help=TABLE_HELP, show_default=False)]
 
 
@@ -44,12 +39,22 @@ class Tool(Enum):
     pgstream = "pgstream"
 
 
+@dataclass(frozen=True)
+class _Rules:
+    file: Path
+
+
+@app.callback()
+def _rules(context: typer.Context, file: RulesFile) -> None:
+    context.obj = _Rules(file)
+
+
 @app.command()
-def validate(context: typer.Context, file: ConfigFile, as_json: AsJson = False) -> None:
+def validate(context: typer.Context, as_json: AsJson = False) -> None:
     """Hold the config's rules against the tables of the source. Exit code 2 when something does not fit."""
     from penstock.rules.validation import validate as validated
 
-    findings = validated(invocation(context).config(file))
+    findings = validated(invocation(context).config(_file(context)))
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
@@ -60,7 +65,6 @@ def validate(context: typer.Context, file: ConfigFile, as_json: AsJson = False) 
 @app.command()
 def preview(
     context: typer.Context,
-    file: ConfigFile,
     table: TableName,
     rows: Annotated[int, typer.Option(min=1, max=1000, help="How many rows to look at.")] = 10,
     as_json: Annotated[bool, typer.Option("--json", help="For machines: a JSON object per row.")] = False,
@@ -69,7 +73,7 @@ def preview(
     from penstock.cli.preview_table import show_preview
     from penstock.rules.preview import preview as previewed
 
-    found = previewed(invocation(context).config(file), table, rows)
+    found = previewed(invocation(context).config(_file(context)), table, rows)
     if as_json:
         for line in found.json_lines():
             typer.echo(line)
@@ -79,13 +83,13 @@ def preview(
 
 @app.command()
 def convert(
-    tool: Annotated[Tool, typer.Option("--from", help="Whose rules they are.")],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The rules file of that tool.", show_default=False)],
+    context: typer.Context, tool: Annotated[Tool, typer.Option("--from", help="Whose rules they are.")]
 ) -> None:
     """Print another tool's rules as those of a Penstock config file. What has no equivalent is said, and a comment."""
     from penstock.rules.convert import as_yaml
     from penstock.rules.convert import convert as convert_rules
 
+    file = _file(context)
     try:
         converted = convert_rules(tool.value, _read(file))
     except ConfigError as error:
@@ -93,6 +97,12 @@ def convert(
     for note in converted.all_notes:
         logger.warning("%s", note)
     typer.echo(as_yaml(converted), nl=False)
+
+
+def _file(context: typer.Context) -> Path:
+    rules = context.find_object(_Rules)
+    assert rules is not None, "the group's callback makes one"
+    return rules.file
 
 
 def _read(file: Path) -> str:

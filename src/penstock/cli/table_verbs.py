@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.invocation import ConfigFile, SinkNames, invocation
+from penstock.cli.invocation import ConfigFile, FileFirst, SinkNames, invocation
 from penstock.cli.look_verbs import AsJson
 from penstock.cli.signals import stop_on_signals
 from penstock.cli.status_table import to_stdout
@@ -20,7 +20,10 @@ from penstock.pipeline import Pipeline
 logger = logging.getLogger(__name__)
 
 app = typer.Typer(
-    help="List, add, remove and copy again the tables of the subscription.", no_args_is_help=True, rich_markup_mode=None
+    cls=FileFirst,
+    help="List, add, remove and copy again the tables of the subscription.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 TABLE_HELP = "orders is public.orders; others as schema.table. As Postgres has it: without quotes, capitals count."
