@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from penstock.changelog.admission import Ready, write_ready
+from penstock.changelog.admission import Ready, write_holds, write_ready
 from penstock.cli import verify_verb
 from penstock.lsn import LSN
 from penstock.pipeline import Pipeline
 from penstock.postgres.connection import connect
 from penstock.testing.embedded_postgres import EmbeddedPostgres
+from penstock.verify.comparison import TableComparison
+from penstock.verify.report import TableReport
 from tests.cli.command import Here, Outcome, write_config
 from tests.docs.pages import ROOT, blocks, section
 from tests.verify.duckdb_mirror import Mirror
@@ -156,6 +158,55 @@ def test_a_table_whose_import_is_not_complete_is_named_and_left_out(shop: Shop) 
     assert [line.split()[0] for line in outcome.out.splitlines()] == ["left", "equal"]
     assert "public.notes in lake was not compared: its import is not complete" in outcome.err
     assert shop.verify("--table", "notes").code == 1
+
+
+def imports_of(shop: Shop, mode: str = "copy_and_stream") -> tuple[Pipeline, int, int]:
+    """The pipeline with imports, and the oids of orders and notes."""
+    document = yaml.safe_load(shop.file.read_text())
+    document["source"]["mode"] = mode
+    shop.file.write_text(yaml.safe_dump(document))
+    query = "select 'public.orders'::regclass::oid, 'public.notes'::regclass::oid"
+    row = shop.mirror.connection.execute(query.encode()).fetchone()
+    assert row is not None
+    return Pipeline.from_file(shop.file), row[0], row[1]
+
+
+def test_a_table_that_joins_the_stream_is_left_out_until_the_sink_shows_it(shop: Shop) -> None:
+    pipeline, orders, notes = imports_of(shop)
+    shop.mirror.lake("drop table public.notes")  # its import fills a table beside it
+    write_ready(pipeline.state.parts, "lake", 1, {orders: Ready(1, LSN(1))}, {notes: LSN(1)})
+    outcome = shop.verify()
+    assert [line.split()[0] for line in outcome.out.splitlines()] == ["left", "equal"]
+    assert "its import is not complete" in outcome.err
+    assert outcome.code == 0
+
+
+def test_a_difference_of_a_table_that_is_imported_again_meanwhile_is_none(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline, orders, notes = imports_of(shop)
+    ready = {orders: Ready(1, LSN(1)), notes: Ready(1, LSN(1))}
+    write_ready(pipeline.state.parts, "lake", 1, ready, {})
+    shop.mirror.lake("delete from public.orders where id = 7")
+    assert shop.verify().code == 1
+    compare = TableComparison.run
+
+    def resynced_meanwhile(comparison: TableComparison) -> TableReport:
+        write_holds(pipeline.state.parts, "lake", {orders: 2})
+        return compare(comparison)
+
+    monkeypatch.setattr(TableComparison, "run", resynced_meanwhile)
+    outcome = shop.verify("--table", "orders")
+    assert "imported again while it was compared" in outcome.out
+    assert "id=7" not in outcome.out
+
+
+def test_strict_wants_every_table_compared(shop: Shop) -> None:
+    assert shop.verify("--strict").code == 0
+    pipeline, orders, _ = imports_of(shop)
+    write_ready(pipeline.state.parts, "lake", 1, {orders: Ready(1, LSN(1))}, {})
+    assert (shop.verify().code, shop.verify("--strict").code) == (0, 1)
+    assert shop.verify("--strict", "--table", "orders").code == 0
 
 
 def test_a_postgres_sink_is_compared_by_both_servers(shop: Shop, postgres18: EmbeddedPostgres) -> None:

@@ -44,10 +44,16 @@ class Admission:
             return ZERO
         if oid in self.joining:
             return self.joining[oid]
+        complete = self.complete(oid)
+        return None if complete is None else complete.lsn
+
+    def complete(self, oid: int) -> Ready | None:
+        """The import that the sink shows whole; None: there is none yet, or the sink waits for a newer one.
+
+        A table that is only announced (``joining``) is not complete: a sink that swaps tables does not show it yet.
+        """
         ready = self.ready.get(oid)
-        if ready is None or ready.job < self.holds.get(oid, 0):
-            return None
-        return ready.lsn
+        return None if ready is None or ready.job < self.holds.get(oid, 0) else ready
 
 
 def read_admission(parts: Directory, sink: str) -> Admission:

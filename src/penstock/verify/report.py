@@ -64,6 +64,11 @@ class TableReport:
         return f"{self.schema}.{self.table}"
 
     @property
+    def is_whole(self) -> bool:
+        """Whether everything was compared: the table, all its columns, every row."""
+        return self.state != "left_out" and not (self.unjudged or self.columns_left_out or self.shared_keys)
+
+    @property
     def notes(self) -> list[str]:
         """What was not compared, or not by itself."""
         found = [f"column {name} was not compared: {why}" for name, why in self.columns_left_out.items()]

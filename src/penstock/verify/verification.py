@@ -9,7 +9,7 @@ from typing import Any
 
 from psycopg import sql
 
-from penstock.changelog.admission import read_admission
+from penstock.changelog.admission import Ready, read_admission
 from penstock.config.model import Config
 from penstock.config.sink import SinkSettings
 from penstock.errors import ConfigError, SourceRefused
@@ -36,6 +36,7 @@ VERIFIABLE = ("duckdb", "postgres")
 
 _NO_TABLE = "it is a part of another published table, or was dropped"
 _INCOMPLETE = "is not complete; `penstock tables FILE list` shows how far it is"
+_IMPORTED_AGAIN = "it was imported again while it was compared; verify it again"
 _KEYS_AT_ONCE, _KEYS_PER_SCAN = 2_000, 20_000
 
 
@@ -97,14 +98,17 @@ class Verification:
         layout = table_layout(self.connection, table.oid, found.publications)
         if layout is None:
             return _left_out(sink, table, _NO_TABLE)
-        if not self._imported(sink, table.oid):
+        imports = self._imports(sink, [table.oid])
+        if imports is None:
             return _left_out(sink, table, f"its import {_INCOMPLETE}")
         pair = target.pair(layout)
         if pair is None:
-            return _absent(
+            report = _absent(
                 sink, table, standing, lambda: target.pair(layout) is not None, lambda: self._has_rows(layout)
             )
-        return self._compared(sink, table, layout, pair, self._chunks(layout), standing)
+        else:
+            report = self._compared(sink, table, layout, pair, self._chunks(layout), standing)
+        return self._unless_imported_again(report, table, [table.oid], imports)
 
     def _ruled(self, found: Subscription) -> dict[int, RuledTables]:
         """By the oids of the tables that the rules are for."""
@@ -122,22 +126,22 @@ class Verification:
             return planned.described(_left_out(sink, table, _NO_TABLE))
         if tables.obstacle is not None:
             return tables.described(_left_out(sink, table, tables.obstacle))
-        awaited = [member.name for member in tables.members if not self._imported(sink, member.table.oid)]
-        if awaited:
+        oids = [member.table.oid for member in tables.members]
+        imports = self._imports(sink, oids)
+        if imports is None:
+            awaited = [member.name for member in tables.members if self._imports(sink, [member.table.oid]) is None]
             which = f"the import of {', '.join(awaited)}" if len(tables.members) > 1 else "its import"
             return tables.described(_left_out(sink, table, f"{which} {_INCOMPLETE}"))
         rows = tables.rows([self._chunks(member.layout) for member in tables.members])
         expected = Expected(rows, tables.origins, tables.transformed)
         pair = target.ruled_pair(expected)
         if pair is None:
-            return tables.described(
-                _absent(sink, table, standing, lambda: target.ruled_pair(expected) is not None, rows.any)
-            )
-        # Where a key cannot be looked up, all rows are read to judge some.
-        keys_at_once = _KEYS_PER_SCAN if tables.transforms_key else _KEYS_AT_ONCE
-        return tables.described(
-            self._compared(sink, table, tables.layout, pair, rows.chunks, standing, keys_at_once=keys_at_once)
-        )
+            report = _absent(sink, table, standing, lambda: target.ruled_pair(expected) is not None, rows.any)
+        else:
+            # Where a key cannot be looked up, all rows are read to judge some.
+            keys_at_once = _KEYS_PER_SCAN if tables.transforms_key else _KEYS_AT_ONCE
+            report = self._compared(sink, table, tables.layout, pair, rows.chunks, standing, keys_at_once=keys_at_once)
+        return tables.described(self._unless_imported_again(report, table, oids, imports))
 
     def _compared(
         self, sink: str, table: PublishedTable, layout: TableLayout, pair: TablePair, chunks: Sequence[Chunk],
@@ -154,8 +158,21 @@ class Verification:
     def _chunks(self, layout: TableLayout) -> list[Chunk]:
         return plan_chunks(self.connection, layout, self.config.source.copying.chunk_bytes)
 
-    def _imported(self, sink: str, oid: int) -> bool:
-        return not self.config.source.copies or read_admission(self.state.parts, sink).after(oid) is not None
+    def _imports(self, sink: str, oids: Sequence[int]) -> list[Ready] | None:
+        """The imports that the sink holds these tables by; None: one of them is not complete. Empty without imports."""
+        if not self.config.source.copies:
+            return []
+        admission = read_admission(self.state.parts, sink)
+        complete = [ready for oid in oids if (ready := admission.complete(oid)) is not None]
+        return complete if len(complete) == len(oids) else None
+
+    def _unless_imported_again(
+        self, report: TableReport, table: PublishedTable, oids: Sequence[int], imports: list[Ready]
+    ) -> TableReport:
+        """While a table waits for another import, its changes do not reach the sink: a difference says nothing then."""
+        if report.state == "differs" and self._imports(report.sink, oids) != imports:
+            return _left_out(report.sink, table, _IMPORTED_AGAIN)
+        return report
 
     def _has_rows(self, layout: TableLayout) -> bool:
         query = sql.SQL("select exists ({})").format(chunk_query(layout, Chunk(1, "whole")))
