@@ -230,6 +230,11 @@ def test_a_truncate_voids_what_came_before_it() -> None:
     assert reduced.upserts[0].to_pylist() == ["2"]
 
 
+def test_identity_restarts_if_any_truncate_of_the_batch_says_so() -> None:
+    assert net(changes(SINGLE, [("truncate restart identity",), ("truncate",)])).restarts_identity
+    assert not net(changes(SINGLE, [("truncate",), ("insert", {"id": "1"})])).restarts_identity
+
+
 def test_a_batch_that_ends_with_a_truncate_leaves_nothing() -> None:
     reduced = net(changes(SINGLE, [("insert", {"id": "1"}), ("truncate",)]))
     assert reduced.upsert_count == 0

@@ -126,6 +126,7 @@ class ChangeBatch:
     old: Sequence[pa.Array]  # likewise; NULL where Postgres sent no old value
     old_kind: UInt8s  # OLD_NONE, OLD_KEY or OLD_FULL
     unchanged: dict[int, Bools] = field(default_factory=dict)  # column index -> rows whose TOAST value was not sent
+    restarts_identity: Bools | None = None  # of TRUNCATE: with RESTART IDENTITY; None: of no row
 
     def __len__(self) -> int:
         return len(self.op)
@@ -141,6 +142,7 @@ class ChangeBatch:
             self.relation, self.op[rows], self.commit_lsn[rows], self.sequence[rows], self.xid[rows],
             self.commit_time[rows], [a.take(indexes) for a in self.new], [a.take(indexes) for a in self.old],
             self.old_kind[rows], {column: mask[rows] for column, mask in self.unchanged.items() if mask[rows].any()},
+            self.restarts_identity[rows] if self.restarts_identity is not None else None,
         )  # fmt: skip
 
 
@@ -163,4 +165,13 @@ def concat(batches: Sequence[ChangeBatch]) -> ChangeBatch:
         [pa.concat_arrays(columns) for columns in zip(*(batch.old for batch in batches), strict=True)],
         np.concatenate([batch.old_kind for batch in batches]),
         unchanged,
+        _concat_restarts(batches),
     )
+
+
+def _concat_restarts(batches: Sequence[ChangeBatch]) -> Bools | None:
+    if all(batch.restarts_identity is None for batch in batches):
+        return None
+    none_of = (np.zeros(len(batch), np.bool_) for batch in batches)
+    masks = (batch.restarts_identity for batch in batches)
+    return np.concatenate([none if mask is None else mask for mask, none in zip(masks, none_of, strict=True)])

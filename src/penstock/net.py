@@ -76,6 +76,7 @@ class NetChanges:
     upserts_at: Positions | None = None
     deletes_at: Positions | None = None
     removed_at: Positions | None = None
+    restarts_identity: bool = False  # a TRUNCATE that lies in the batch does
 
     @property
     def upsert_count(self) -> int:
@@ -84,6 +85,13 @@ class NetChanges:
 
 def net(batch: ChangeBatch, *, may_exist: bool = False) -> NetChanges:
     """What the batch comes to. ``may_exist``: see above; for the changes and repeated rows of an import."""
+    changes = _net(batch, may_exist)
+    if batch.restarts_identity is None or not batch.restarts_identity.any():
+        return changes
+    return replace(changes, restarts_identity=True)
+
+
+def _net(batch: ChangeBatch, may_exist: bool) -> NetChanges:
     truncates = np.flatnonzero(batch.op == TRUNCATE)
     truncated_at = _position(batch, truncates[-1]) if len(truncates) else None
     last_at = _position(batch, -1)

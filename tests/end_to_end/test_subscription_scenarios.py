@@ -159,6 +159,10 @@ def test_sequences_stand_where_the_sources_stand_also_after_truncate_restart_ide
     assert rows(replicas.made, "select last_value from alone_id_seq") == [(1,)]
 
 
+def test_truncate_restart_identity_restarts_the_sequence_of_a_table_of_the_users_own(replicas: Replicas) -> None:
+    assert rows(replicas.own, "select last_value, is_called from alone_id_seq") == [(101, False)]
+
+
 def test_an_identity_that_is_always_generated_takes_the_sources_values(replicas: Replicas) -> None:
     kind = "select attidentity::text from pg_attribute where attrelid = 'numbered'::regclass and attname = 'id'"
     for where in (replicas.made, replicas.own):

@@ -152,6 +152,14 @@ def test_what_stands_beside_a_change_stays_beside_it() -> None:
     assert batch.commit_time.tolist() == [-1, -2, -3, -4, -5, -6]
 
 
+def test_a_truncate_says_whether_it_restarts_identities() -> None:
+    restart = script.truncate(USERS, cascade=True, restart_identity=True)
+    batch = decoded(USERS, [restart, script.truncate(USERS, cascade=True), CHANGES["insert"]])
+    assert batch.restarts_identity is not None
+    assert batch.restarts_identity.tolist() == [True, False, False]
+    assert decoded(USERS, list(CHANGES.values())).restarts_identity is None
+
+
 def test_a_slice_of_a_segment_decodes_like_the_whole() -> None:
     payloads = list(CHANGES.values())
     arrays = [pa.array(payloads, pa.binary())]

@@ -30,6 +30,9 @@ class Replica:
         self.sink = PostgresSink(PostgresSink.Settings(name="replica", type="postgres", url=SecretStr(url), **settings))
         self.sink.prepare()
 
+    def close(self) -> None:
+        self.sink.close()
+
     def deliver(self, *tasks: list[ChangeBatch]) -> None:
         batch = self.batch()
         self.sink.commit(batch, [self.sink.write(batch, iter(task)) for task in tasks])

@@ -43,12 +43,14 @@ def decode(relation: Relation, rows: pa.RecordBatch, only: Collection[int] | Non
     messages = _Messages(rows.column("payload"), relation, only)
     if relation.oid == MESSAGES.oid:
         op, new, old, old_kind, unchanged = _decode_logical_messages(messages)
+        restarts = None
     else:
         op, new, old, old_kind, unchanged = _decode_changes(messages)
+        restarts = _restarts_identity(messages, op == TRUNCATE)
     return ChangeBatch(
         relation, op,
         rows.column("commit_lsn").to_numpy(), rows.column("sequence").to_numpy(), rows.column("xid").to_numpy(),
-        rows.column("commit_time").to_numpy(), new, old, old_kind, unchanged,
+        rows.column("commit_time").to_numpy(), new, old, old_kind, unchanged, restarts,
     )  # fmt: skip
 
 
@@ -136,6 +138,12 @@ def _check_truncates(messages: _Messages, rows: Int64s) -> None:
     begin = messages.begin[rows]
     if not (messages.end[rows] - begin == 6 + 4 * messages.numbers.u32(begin + 1)).all():
         raise messages.malformed("the length of a truncate does not add up")
+
+
+def _restarts_identity(messages: _Messages, truncates: Bools) -> Bools | None:
+    """Which are TRUNCATE … RESTART IDENTITY: bit 2 of the options. None: no row is."""
+    restarts: Bools = truncates & (messages.byte_at(messages.begin + 5) & 2 > 0)
+    return restarts if restarts.any() else None
 
 
 def _complete_keys(

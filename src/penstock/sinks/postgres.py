@@ -41,6 +41,7 @@ from penstock.sinks.postgres_replay import PostgresDeadLetters
 from penstock.sinks.postgres_replicated_ddl import ReplicateDdl
 from penstock.sinks.postgres_rights import Rights
 from penstock.sinks.postgres_schema import SchemaFollower
+from penstock.sinks.postgres_sequences import restart_sequences
 from penstock.sinks.postgres_session import Session
 from penstock.sinks.postgres_shapes import Shapes
 from penstock.sinks.postgres_staging import StagedChanges, joined, stage_changes
@@ -262,6 +263,8 @@ class PostgresSink(Sink[PostgresSettings]):
                     refused.extend(self._apply_by_rows(connection, some, before))
                 else:
                     self._applier(connection).apply(some, self._tables.target)
+                if restart_sequences(connection, some, partial(self._tables.target, connection)):
+                    self._next_settling = 0.0  # then they get the source's values, where it can be asked
 
             self._follower.apply(connection, self._followed(batch), staged, apply)
             self._letters.supersede(connection, staged)

@@ -23,6 +23,7 @@ from penstock.sinks.contract import Imported, ImportPart, UnderWay
 from penstock.sinks.copy_text import copy_lines, pieces
 from penstock.sinks.postgres_changes import Applier
 from penstock.sinks.postgres_filled import AddRows
+from penstock.sinks.postgres_sequences import restart_sequences
 from penstock.sinks.postgres_staging import StagedChanges
 from penstock.sinks.postgres_tables import Tables
 from penstock.sinks.postgres_target import Target, find
@@ -239,6 +240,7 @@ class Imports:
             return self._tables.fitted(connection, relation, target)
 
         applier.apply(staged, target_of, where_known=not settled)
+        restart_sequences(connection, staged, lambda _: find(connection, *latest))  # the shadow owns none
         return replace(filling, source=latest, shadow=shadow)
 
     def _is_ready(self, connection: Connection, part: ImportPart) -> bool:

@@ -49,6 +49,7 @@ class StagedChanges:
     kept: tuple[int, ...] = ()
     removed: Lines | None = None  # all columns; one row for each row to remove
     turn: int = 0  # how many of the same table and task come before it
+    restarts_identity: bool = False  # TRUNCATE … RESTART IDENTITY
 
 
 def stage_changes(batch: Batch, changes: NetChanges) -> StagedChanges:
@@ -82,6 +83,7 @@ def stage_changes(batch: Batch, changes: NetChanges) -> StagedChanges:
         partly_kept,
         kept,
         handed("removed", changes.removed, changes.removed_at),
+        restarts_identity=changes.restarts_identity,
     )
 
 

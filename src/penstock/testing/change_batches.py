@@ -8,7 +8,7 @@
         ("update", {"id": 1, "name": "Countess", "bio": UNCHANGED}),
         ("update", {"id": 2, "name": "Countess", "bio": UNCHANGED}, {"id": 1}),     # the key changed: with the old one
         ("delete", None, {"id": 2}),
-        ("truncate",),
+        ("truncate",),                                                             # or "truncate restart identity"
     ], lsn=0x100)
 
 Values are text as Postgres prints it; integers and booleans may be given as such. A column left out is NULL.
@@ -41,6 +41,7 @@ Row = Mapping[str, Value]
 FIRST_COMMIT_TIME = 1_763_190_160_290_389  # 2025-11-15 07:02:40.290389 UTC
 
 _OPS = {name: op for op, name in OP_NAMES.items()}
+_RESTART = " restart identity"
 _TYPE_OIDS = {
     "bool": 16, "bytea": 17, "int8": 20, "int2": 21, "int4": 23, "text": 25, "oid": 26, "json": 114, "float4": 700,
     "float8": 701, "varchar": 1043, "date": 1082, "timestamp": 1114, "timestamptz": 1184, "numeric": 1700,
@@ -117,7 +118,7 @@ def changes(
     _check_names(relation, [*new, *old])
     return ChangeBatch(
         relation=relation,
-        op=np.array([_OPS[row[0]] for row in full], np.uint8),
+        op=np.array([_OPS[row[0].removesuffix(_RESTART)] for row in full], np.uint8),
         commit_lsn=np.array([lsn] * count if isinstance(lsn, int) else lsn, np.uint64),
         sequence=np.array(sequences, np.uint32),
         xid=np.full(count, xid, np.uint32),
@@ -126,7 +127,13 @@ def changes(
         old=[_column_of(old, column.name) for column in relation.columns],
         old_kind=np.array([OLD_NONE if row[2] is None else sent for row in full], np.uint8),
         unchanged=_unchanged(relation, new),
+        restarts_identity=_restarts_identity([row[0] for row in full]),
     )
+
+
+def _restarts_identity(ops: Sequence[str]) -> Any:
+    restarts = np.array([op.endswith(_RESTART) for op in ops], bool)
+    return restarts if restarts.any() else None
 
 
 def messages(

@@ -65,4 +65,5 @@ def _slice(changes: ChangeBatch, start: int, stop: int) -> ChangeBatch:
         new=[a.slice(start, length) for a in changes.new], old=[a.slice(start, length) for a in changes.old],
         old_kind=changes.old_kind[start:stop],
         unchanged={column: mask[start:stop] for column, mask in changes.unchanged.items() if mask[start:stop].any()},
+        restarts_identity=changes.restarts_identity[start:stop] if changes.restarts_identity is not None else None,
     )  # fmt: skip
