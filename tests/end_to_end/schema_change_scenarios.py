@@ -99,6 +99,14 @@ SCENARIOS = {
             ("delete from t where id = 2",),
         ),
     ),
+    "new_type_that_rounds": Scenario(
+        "create table t (id int primary key, n numeric, j json);"
+        """insert into t values (1, 1, '{"a":  1}'), (2, 2.005, '[ ]'), (3, 1e3, null)""",
+        (
+            ("alter table t alter n type numeric(6,2), alter j type jsonb",),
+            ("insert into t values (4, 4, '{}')", "delete from t where id = 3"),
+        ),
+    ),
     "made_anew": Scenario(
         T,
         (

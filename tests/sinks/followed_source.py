@@ -66,7 +66,10 @@ class FollowedSource:
     def _changes(self, op: str, table: str, where: str, lsn: int | None) -> ChangeBatch:
         relation = self.relation(table)
         names = [column.name for column in relation.columns]
-        columns = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(name)) for name in names)
+        printed = sql.SQL(
+            "CASE WHEN {0} IS NOT NULL THEN format('%s', {0}) END"
+        )  # as the stream has it; a cast may differ
+        columns = sql.SQL(", ").join(printed.format(sql.Identifier(name)) for name in names)
         with psycopg.connect(self.source) as connection:
             query = sql.SQL("SELECT {} FROM {} WHERE " + where).format(columns, sql.Identifier(table))
             rows = [dict(zip(names, row, strict=True)) for row in connection.execute(query)]

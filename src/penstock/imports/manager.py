@@ -13,7 +13,7 @@ same for a table of which more columns are published than before.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,7 @@ from penstock.postgres import migrations, publication, schema_log, subscription
 from penstock.postgres.connection import Connection
 from penstock.postgres.locks import subscription_lock
 from penstock.postgres.publication import PublishedTable, Reconciliation
+from penstock.postgres.recomputations import Recomputation, recomputations
 from penstock.postgres.subscription import PATIENCE
 from penstock.postgres.tables import Table
 from penstock.rules.source_columns import excludes_at_source, kept_in_source
@@ -157,24 +158,30 @@ class Manager:
     def _rewritten(
         self, known: Mapping[tuple[str, int], Job], published: Mapping[int, PublishedTable]
     ) -> list[tuple[str, int]]:
-        """By sink and table: imports that are complete, of tables whose rows a command has computed anew since. The stream
-        does not tell what came of it. An import under way sees for itself that its table is another one."""
+        """By sink and table: imports that are complete, of tables whose rows have got other values by a command since, which
+        the sink cannot compute. An import under way sees for itself that its table is another one."""
         complete = {key: job for key, job in known.items() if job.state == "streaming" and job.from_lsn is not None}
         since = min((job.from_lsn for job in complete.values() if job.from_lsn is not None), default=None)
         if since is None or not schema_log.installed(self._connection):
             return []
-        found = []
-        for rewrite in schema_log.rewrites(self._connection, since):
-            for oid in rewrite.oids & published.keys():
+        return list(self._due_again(complete, published, recomputations(self._connection, since)))
+
+    def _due_again(
+        self, complete: Mapping[tuple[str, int], Job], published: Mapping[int, PublishedTable],
+        commands: Sequence[Recomputation],
+    ) -> Iterator[tuple[str, int]]:  # fmt: skip
+        for command in commands:
+            for oid in command.oids & published.keys():
                 for sink in self._sinks:
                     job = complete.get((sink.settings.name, oid))
-                    if job is not None and job.from_lsn is not None and job.from_lsn < rewrite.lsn:
-                        found.append((job.sink, oid))
+                    if job is None or job.from_lsn is None or job.from_lsn >= command.lsn:
+                        continue
+                    if command.computed or not all(map(sink.recomputes, command.changes)):
+                        yield job.sink, oid
                         logger.info(
-                            '%s was rewritten in the source by %s: it is imported into "%s" again.',
-                            published[oid].qualified_name, rewrite.tag, job.sink,
+                            '%s has other values in the source since %s: it is imported into "%s" again.',
+                            published[oid].qualified_name, command.tag, job.sink,
                         )  # fmt: skip
-        return found
 
     def _forget_ended(self) -> None:
         """What is left of imports that ended while nobody copied: otherwise the log would be kept for them for ever.

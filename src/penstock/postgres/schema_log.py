@@ -7,14 +7,12 @@ says is ``penstock.schema_changes``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
 from penstock.errors import SourceRefused
-from penstock.lsn import LSN
 from penstock.postgres.connection import Connection, translated_errors
 from penstock.postgres.locks import gently
 from penstock.schema_changes import Definition, SchemaLogRow
@@ -115,26 +113,6 @@ def known_definitions(connection: Connection) -> dict[int, Definition]:
         return {oid: Definition.from_json(definition) for oid, definition in found}
 
 
-@dataclass(frozen=True)
-class Rewrite:
-    """A command that computed values of a table's rows. ``oids``: of the table, and of those that it is a partition of."""
-
-    oids: frozenset[int]
-    lsn: LSN
-    tag: str
-
-
-def rewrites(connection: Connection, since: LSN) -> list[Rewrite]:
-    """Those with values that nobody can know from the table's definition: an expression after USING, a volatile default.
-
-    A new type without USING is a cast, which the sinks do as well. The text that the client sent tells the two apart, if it
-    has the command; that of a function's call has not.
-    """
-    with translated_errors("Reading the schema log"):
-        found = connection.execute(_REWRITES.encode(), [str(since)]).fetchall()
-    return [Rewrite(frozenset(map(int, oids)), LSN.parse(lsn), tag) for oids, lsn, tag in found]
-
-
 def _found(connection: Connection) -> set[tuple[str, str, str]]:
     return {
         (name, event, enabled)
@@ -180,19 +158,6 @@ _FUNCTIONS = (
 _COLUMNS = 'id, at, lsn, xid, "role", tag, statement, search_path, objects, "tables", types, error'
 
 _ROWS = f"select {_COLUMNS} from penstock.schema_log order by id"
-
-_REWRITES = """
-select array(select relid::oid::bigint from pg_partition_ancestors(t.oid) union select t.oid::bigint), l.lsn::text, l.tag
-from penstock.schema_log l
-cross join lateral (
-    select (e ->> 'oid')::oid as oid, e -> 'rewrite' as reasons from jsonb_array_elements(l.tables) as e
-) as t
-where l.lsn > %s::pg_lsn and (
-    t.reasons ? 'default'
-    or t.reasons ? 'type' and (l.statement is null or l.statement ~* '\\yusing\\y' or l.statement !~* '\\ytype\\y')
-)
-order by l.id
-"""
 
 _NAMED = """
 select distinct t ->> 'oid' as oid from penstock.schema_log l, jsonb_array_elements(l.tables) as t, lateral (

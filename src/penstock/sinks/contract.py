@@ -41,6 +41,7 @@ from penstock.config.sink import SinkSettings
 from penstock.errors import SinkRefused
 from penstock.lsn import LSN
 from penstock.postgres.preflight_tables import Finding
+from penstock.schema_changes.kinds import SchemaChange
 from penstock.schema_changes.logged import LoggedCommand
 from penstock.sinks.dead_letters import DeadLetters
 
@@ -170,6 +171,11 @@ class Sink(Generic[S]):
     def commit(self, batch: Batch, receipts: Sequence[Any]) -> None:
         """Driver: makes everything in the batch durable, and the position with it where the sink keeps one."""
         raise NotImplementedError
+
+    def recomputes(self, change: SchemaChange) -> bool:
+        """Driver: whether the rows that the sink holds have exactly the source's values once it has followed the change,
+        without an import. False: the tables concerned are imported again. A sink that holds no rows has none to recompute."""
+        return True
 
     def dead_letters(self) -> DeadLetters | None:
         """What the sink refused; None if it keeps no such thing."""

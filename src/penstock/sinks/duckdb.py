@@ -15,12 +15,13 @@ from penstock.config.units import Size
 from penstock.errors import SinkRefused, SinkUnavailable
 from penstock.lsn import LSN
 from penstock.net import net
+from penstock.schema_changes.kinds import SchemaChange
 from penstock.sinks.contract import Batch, Imported, Sink
 from penstock.sinks.duckdb_changes import apply
 from penstock.sinks.duckdb_file import CATALOG, DuckDBFile
 from penstock.sinks.duckdb_imports import Imports
 from penstock.sinks.duckdb_records import IMPORTS, PROGRESS, TABLES
-from penstock.sinks.duckdb_schema import follow
+from penstock.sinks.duckdb_schema import follow, follows_exactly
 from penstock.sinks.duckdb_staging import StagedChanges, stage_changes
 from penstock.sinks.duckdb_tables import Tables
 
@@ -139,6 +140,9 @@ class DuckDBSink(Sink[DuckDBSettings]):
                 [self.settings.name, str(batch.end), self.origin],
             )
         self._held = batch.end
+
+    def recomputes(self, change: SchemaChange) -> bool:
+        return follows_exactly(change, self.settings.unrepresentable)
 
     def _imports(self, connection: duckdb.DuckDBPyConnection) -> Imports:
         return Imports(connection, self.settings.name, self.origin, self.subscription)

@@ -6,6 +6,8 @@ DuckDB writes some values in other words than Postgres: ``1.0``, ``[1, 2]``, ``2
 from __future__ import annotations
 
 from penstock.changes import Column
+from penstock.pgoutput.types.numerics import precision_and_scale
+from penstock.sinks.exact_retyping import INTEGERS, TEXTS, leaves_values
 
 _WITHOUT_FUNCTIONS = {
     "BOOLEAN",
@@ -19,6 +21,9 @@ _WITHOUT_FUNCTIONS = {
     "TIME",
     "TIMESTAMP",
 }
+# Their text is the one that Postgres casts them to, whatever the session's settings.
+_SAME_TEXT = frozenset({"numeric", "bool", "uuid", "enum", "jsonb", "bpchar"})
+_SAME_VALUES = frozenset({("jsonb", "json"), ("float4", "float8")})
 _LARGEST_PLAIN = {"FLOAT": 6, "DOUBLE": 15}  # digits before the point; Postgres writes more than that with an exponent
 
 
@@ -63,6 +68,34 @@ def same_kind(value: str, before: Column, after: Column) -> str | None:
     if after.base == "bpchar":
         return f"rpad(rtrim({value}, ' '), {max(after.modifier - 4, 1)}, ' ')"
     return f"rtrim({value}, ' ')" if before.base == "bpchar" else None
+
+
+def is_exact(before: Column, after: Column, kinds: tuple[str, str]) -> bool:
+    """Whether what the file makes of every value is what Postgres does. ``kinds``: the DuckDB types before and after."""
+    if leaves_values(before, after):
+        return True
+    if before.base in INTEGERS:
+        return _integers_are_exact(after, kinds[1])
+    if before.base == "array" and after.base == "array" and before.element in INTEGERS:
+        return after.element in INTEGERS
+    if before.base in TEXTS | {"bpchar"} and after.base == "bpchar":
+        return True
+    if before.base == "numeric" and kinds[1] != "VARCHAR":
+        return _is_wider_decimal(before, after)
+    if after.base in TEXTS and after.modifier == -1:
+        return before.base in _SAME_TEXT
+    return (before.base, kinds) == ("date", ("DATE", "TIMESTAMP")) or (before.base, after.base) in _SAME_VALUES
+
+
+def _integers_are_exact(after: Column, kind: str) -> bool:
+    if after.base == "numeric":
+        return kind != "VARCHAR" or after.modifier == -1
+    return after.base in INTEGERS or (after.base in TEXTS and after.modifier == -1)
+
+
+def _is_wider_decimal(before: Column, after: Column) -> bool:
+    old, new = precision_and_scale(before.modifier), precision_and_scale(after.modifier)
+    return after.base == "numeric" and old is not None and new is not None and old[1] <= new[1]
 
 
 def _element(kind: str) -> str:

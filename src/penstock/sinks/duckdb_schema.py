@@ -10,12 +10,15 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from penstock.pgoutput.types import Unrepresentable
 from penstock.schema_changes import kinds
 from penstock.schema_changes.kinds import SchemaChange, TableChange
 from penstock.schema_changes.logged import LoggedCommand
 from penstock.schema_changes.words import in_words
+from penstock.sinks.duckdb_casts import is_exact
 from penstock.sinks.duckdb_staging import StagedChanges
 from penstock.sinks.duckdb_tables import Tables
+from penstock.sinks.duckdb_types import duckdb_type
 from penstock.sinks.logged_columns import column_of
 from penstock.sinks.schema_following import in_their_place
 
@@ -39,6 +42,14 @@ def follow(
             change.type.oid, change.before, change.after
         ):
             logger.info("The file follows: %s.", in_words(change))
+
+
+def follows_exactly(change: SchemaChange, unrepresentable: Unrepresentable) -> bool:
+    """Whether rows have the source's values when the change is followed."""
+    if not isinstance(change, kinds.RetypeColumn):
+        return True
+    before, after = column_of(change.before), column_of(change.after)
+    return is_exact(before, after, (duckdb_type(before, unrepresentable), duckdb_type(after, unrepresentable)))
 
 
 def _follow(tables: Tables, change: SchemaChange) -> bool:

@@ -25,6 +25,7 @@ from penstock.lsn import LSN, ZERO
 from penstock.net import net
 from penstock.postgres.connection import Connection
 from penstock.postgres.preflight_tables import Finding
+from penstock.schema_changes.kinds import SchemaChange
 from penstock.schema_changes.logged import LoggedCommand
 from penstock.sinks.contract import Batch, Imported, ImportPart, Sink
 from penstock.sinks.postgres_bisect import Bisection, RefusedRow, Tolerance
@@ -39,6 +40,7 @@ from penstock.sinks.postgres_records import create_records
 from penstock.sinks.postgres_refusals import RowRefused
 from penstock.sinks.postgres_replay import PostgresDeadLetters
 from penstock.sinks.postgres_replicated_ddl import ReplicateDdl
+from penstock.sinks.postgres_retyping import follows_exactly
 from penstock.sinks.postgres_rights import Rights
 from penstock.sinks.postgres_schema import SchemaFollower
 from penstock.sinks.postgres_sequences import restart_sequences
@@ -313,6 +315,9 @@ class PostgresSink(Sink[PostgresSettings]):
                 "becomes a dead letter there.",
                 refused.advice or "Mend the row in the source or the table in the target; then start again.",
             ) from refused
+
+    def recomputes(self, change: SchemaChange) -> bool:
+        return follows_exactly(change)
 
     def dead_letters(self) -> PostgresDeadLetters:
         return PostgresDeadLetters(self.settings.name, self._session, self._applier)

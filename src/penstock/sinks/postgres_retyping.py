@@ -13,6 +13,9 @@ from psycopg import sql
 
 from penstock.postgres.connection import Connection
 from penstock.schema_changes import kinds
+from penstock.schema_changes.kinds import SchemaChange
+from penstock.sinks.exact_retyping import is_same_cast
+from penstock.sinks.logged_columns import column_of
 from penstock.sinks.postgres_target import Target
 
 logger = logging.getLogger(__name__)
@@ -21,6 +24,14 @@ _IN_KEY = """
 SELECT 1 FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
 WHERE i.indisprimary AND i.indrelid = %s AND a.attname = %s
 """
+
+
+def follows_exactly(change: SchemaChange) -> bool:
+    """Whether rows have the source's values when the change is followed: not by a cast that depends on a session's settings,
+    which are others in the source."""
+    if isinstance(change, kinds.RetypeColumn):
+        return is_same_cast(column_of(change.before), column_of(change.after))
+    return True
 
 
 def retype(connection: Connection, target: Target, change: kinds.RetypeColumn, imports: bool) -> None:

@@ -60,7 +60,7 @@ def _tell_of_unknown(command: LoggedCommand) -> None:
             )
         if isinstance(change, kinds.RewriteTable) and {"type", "default"} & set(change.reasons):
             logger.warning(
-                "%s was rewritten in the source. If its values were computed (USING, a volatile default), the stream does not "
-                "tell them: it is imported again, or with mode: stream needs that by hand: penstock tables FILE resync %s.",
+                "%s was rewritten in the source. If the sink cannot compute the new values itself (USING, a volatile default, "
+                "a cast that it lacks), the table is imported again; with mode: stream run: penstock tables FILE resync %s.",
                 change.table, change.table,
             )  # fmt: skip
