@@ -87,8 +87,10 @@ class Pipeline:
             if triggers and source.mode != "copy":
                 log_schema_changes(connection, self.config.name)  # before the slot, which tells of rows from then on
             wanted = chosen_tables(connection, self.config)
-            hold = Manager(connection, self.config, (), self.state).hold_entering
+            manager = Manager(connection, self.config, (), self.state)
+            hold = manager.hold_entering
             made = subscription.create(connection, self.config.name, wanted, source.publications, before_adding=hold)
+            manager.record_edit(made.edited)
             if recorded is None:  # from now on, this state is of this server
                 self.state.save(SourceState(self.config.name, identifier, made.slot, secrets.token_hex(4)))
         return made

@@ -82,6 +82,7 @@ class Tables:
         tables = self.find(names)
         wanted = [sink for sink in self._sinks if not sinks or sink.settings.name in sinks]
         with subscription_lock(self._connection, self._config.name, PATIENCE):
+            published = self._manager.memberships()
             for sink in wanted:
                 if not sink.swaps_tables:
                     self._manager.hold(sink.settings.name, {table.oid for table in tables})
@@ -89,7 +90,7 @@ class Tables:
                 self._connection,
                 self._config.name,
                 [
-                    NewJob(sink.settings.name, table.oid, table.schema, table.table, again=True)
+                    NewJob(sink.settings.name, table.oid, table.schema, table.table, True, published.get(table.oid))
                     for sink in wanted
                     for table in tables
                 ],

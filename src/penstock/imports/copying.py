@@ -331,7 +331,7 @@ class TableCopy:
         logger.warning("The import of %s begins anew: %s", self.name, because)
         job = self.job
         self._handover.remove(job.id)
-        wanted = NewJob(job.sink, job.table_oid, job.schema_name, job.table_name, again=True)
+        wanted = NewJob(job.sink, job.table_oid, job.schema_name, job.table_name, True, job.membership)
         (made,) = jobs.create_jobs(connection, job.pipeline, [wanted])
         self.ended = True
         return made

@@ -12,6 +12,7 @@ from psycopg import sql
 from penstock.imports.layout import TableLayout
 from penstock.lsn import LSN
 from penstock.postgres.connection import Connection
+from penstock.postgres.membership import Membership
 
 State: TypeAlias = Literal["pending", "copying", "catching_up", "streaming", "failed", "removed", "expired"]
 
@@ -28,6 +29,7 @@ class Job:
     table_name: str
     state: State
     again: bool  # the sink has rows of this table from an earlier import
+    membership: Membership | None  # how the table was published when the job was made; None: not known
     published_xids: tuple[int, ...]  # transactions that were running when the job was made
     from_lsn: LSN | None
     from_xids: tuple[int, ...]  # transactions that were running when ``from_lsn`` was taken
@@ -73,4 +75,5 @@ def _job(row: Sequence[Any]) -> Job:
     for name in ("published_xids", "from_xids"):
         found[name] = tuple(found[name])
     found["layout"] = None if found["layout"] is None else TableLayout.from_json(found["layout"])
+    found["membership"] = None if found["membership"] is None else Membership.from_json(found["membership"])
     return Job(**found)

@@ -35,24 +35,27 @@ from penstock.imports.layout import TableLayout
 from penstock.imports.plan import Chunk
 from penstock.lsn import LSN
 from penstock.postgres.connection import Connection, translated_errors
+from penstock.postgres.membership import Membership
 from penstock.postgres.running_transactions import running_transactions
 
 __all__ = [
     "Job", "NewJob", "State", "active_jobs", "add_chunks", "begin", "chunks_again", "chunks_done", "chunks_staged",
-    "claim_chunks", "claim_jobs", "completed", "copied", "create_jobs", "failed", "register_copier", "release",
-    "remove_jobs", "start_copying", "start_over", "unfinished_chunks",
+    "claim_chunks", "claim_jobs", "completed", "copied", "create_jobs", "failed", "record_membership", "register_copier",
+    "release", "remove_jobs", "start_copying", "start_over", "unfinished_chunks",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class NewJob:
-    """``again``: the sink has rows of this table from an earlier import."""
+    """``again``: the sink has rows of this table from an earlier import. ``membership``: how the table is published, as read
+    before the job is made."""
 
     sink: str
     oid: int
     schema: str
     table: str
     again: bool = False
+    membership: Membership | None = None
 
 
 def create_jobs(connection: Connection, pipeline: str, wanted: Sequence[NewJob]) -> list[Job]:
@@ -69,9 +72,20 @@ def create_jobs(connection: Connection, pipeline: str, wanted: Sequence[NewJob])
             {
                 **targets, "xids": xids, "schemas": [job.schema for job in wanted],
                 "tables": [job.table for job in wanted], "again": [job.again for job in wanted],
+                "memberships": [_json(job.membership) for job in wanted],
             },
         ).fetchall()  # fmt: skip
         return read_jobs(connection, "id = any(%s)", [[id for (id,) in rows]])
+
+
+def record_membership(connection: Connection, pipeline: str, oid: int, before: Membership, now: Membership) -> None:
+    """For the jobs of the table that were made or recorded under ``before``: nothing was missed from there to ``now``."""
+    with translated_errors("Recording how a table is published"):
+        connection.execute(
+            "update penstock.import_jobs set membership = %s where pipeline = %s and table_oid = %s and membership = %s "
+            "and state not in ('removed', 'expired')",
+            [_json(now), pipeline, oid, _json(before)],
+        )
 
 
 def active_jobs(connection: Connection, pipeline: str) -> list[Job]:
@@ -166,6 +180,10 @@ def remove_jobs(connection: Connection, pipeline: str, oids: Sequence[int]) -> N
         _end(connection, "removed", [id for (id,) in connection.execute(_OF_TABLES, [pipeline, list(oids)])])
 
 
+def _json(membership: Membership | None) -> Jsonb | None:
+    return None if membership is None else Jsonb(membership.to_json())
+
+
 def _end(connection: Connection, state: State, ids: Sequence[int]) -> None:
     connection.execute(
         "update penstock.import_jobs set state = %s, copier = null, next_try_at = null, updated_at = now() "
@@ -206,10 +224,11 @@ order by id for update
 """
 
 _CREATE = """
-insert into penstock.import_jobs (pipeline, sink, table_oid, schema_name, table_name, again, published_xids)
-select %(pipeline)s, w.sink, w.oid, w.schema_name, w.table_name, w.again, %(xids)s::bigint[]
-from unnest(%(sinks)s::text[], %(oids)s::oid[], %(schemas)s::text[], %(tables)s::text[], %(again)s::bool[])
-    with ordinality as w (sink, oid, schema_name, table_name, again, position)
+insert into penstock.import_jobs (pipeline, sink, table_oid, schema_name, table_name, again, published_xids, membership)
+select %(pipeline)s, w.sink, w.oid, w.schema_name, w.table_name, w.again, %(xids)s::bigint[], w.membership
+from unnest(
+    %(sinks)s::text[], %(oids)s::oid[], %(schemas)s::text[], %(tables)s::text[], %(again)s::bool[], %(memberships)s::jsonb[]
+) with ordinality as w (sink, oid, schema_name, table_name, again, membership, position)
 order by w.position
 returning id
 """

@@ -8,6 +8,10 @@ The order, for a table that enters:
 
 Killed in between, the next look does the rest: a sink without a complete import of a table lets it wait anyway. It is the
 same for a table of which more columns are published than before.
+
+A table that left the publication and came back between two looks, or whose row filter, column list or operations were
+altered, is imported again: each job records how the table was published (``penstock.postgres.membership``). Penstock's own
+edits that miss nothing are recorded after they are committed; killed in between, the table is imported without need.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from penstock.imports.jobs import Job, NewJob
 from penstock.postgres import migrations, publication, schema_log, subscription
 from penstock.postgres.connection import Connection
 from penstock.postgres.locks import subscription_lock
+from penstock.postgres.membership import Memberships, memberships
 from penstock.postgres.publication import PublishedTable, Reconciliation
 from penstock.postgres.recomputations import Recomputation, recomputations
 from penstock.postgres.subscription import PATIENCE
@@ -109,7 +114,14 @@ class Manager:
                 str(oid): {str(number): name for number, name in some.items()} for oid, some in changed.left_out.items()
             }
             self._state.parts.write_json(_LEFT_OUT, names)
+        self.record_edit(changed)
         return changed
+
+    def record_edit(self, changed: Reconciliation) -> None:
+        """Tables that Penstock itself took out and put in at one moment have missed nothing."""
+        if changed.replaced and migrations.installed(self._connection):
+            for oid, (before, now) in changed.replaced.items():
+                jobs.record_membership(self._connection, self._config.name, oid, before, now)
 
     def hold_entering(self, entering: Sequence[Table]) -> None:
         oids = {table.oid for table in entering}
@@ -135,8 +147,9 @@ class Manager:
 
     def _queue_imports(self) -> None:
         published = {table.oid: table for table in self.published()}
+        members = self.memberships()
         known = self._jobs()
-        rewritten = self._rewritten(known, published)
+        again = self._rewritten(known, published) + self._interrupted(known, members)
         gone = {job.table_oid for job in known.values() if job.table_oid not in published and job.state != "removed"}
         if gone:
             jobs.remove_jobs(self._connection, self._config.name, sorted(gone))
@@ -145,11 +158,11 @@ class Manager:
             name = sink.settings.name
             admission = read_admission(self._state.parts, name)
             due = {oid for oid in published if _is_due(known.get((name, oid)), admission, oid)}
-            due |= {oid for sink_name, oid in rewritten if sink_name == name}
+            due |= {oid for sink_name, oid in again if sink_name == name and oid in published}
             if not sink.swaps_tables:
                 self.hold(name, due & admission.ready.keys())
             wanted += [
-                NewJob(name, oid, table.schema, table.table, again=oid in admission.ready)
+                NewJob(name, oid, table.schema, table.table, oid in admission.ready, members.get(oid))
                 for oid, table in published.items()
                 if oid in due
             ]
@@ -183,6 +196,25 @@ class Manager:
                             published[oid].qualified_name, command.tag, job.sink,
                         )  # fmt: skip
 
+    def _interrupted(self, known: Mapping[tuple[str, int], Job], members: Memberships) -> list[tuple[str, int]]:
+        """By sink and table: imports, complete or under way, of tables that are published otherwise than when they were made,
+        or were not published at some moment since. What was committed then is not in the log."""
+        found = []
+        for (sink, oid), job in known.items():
+            now = members.get(oid)
+            if now is None or job.membership is None or now == job.membership or job.state == "removed":
+                continue
+            if now.continues(job.membership):
+                jobs.record_membership(self._connection, self._config.name, oid, job.membership, now)
+                continue
+            found.append((sink, oid))
+            logger.warning(
+                '%s left its publication for a while, or is published otherwise than before: changes of it may not have been '
+                'captured. It is imported into "%s" again.',
+                job.qualified_name, sink,
+            )  # fmt: skip
+        return found
+
     def _forget_ended(self) -> None:
         """What is left of imports that ended while nobody copied: otherwise the log would be kept for them for ever.
 
@@ -195,6 +227,10 @@ class Manager:
         for handover, job in found:
             if job not in alive:
                 handover.remove(job)
+
+    def memberships(self) -> Memberships:
+        found = subscription.find(self._connection, self._config.name, self._config.source.publications)
+        return memberships(self._connection, found.publications) if found is not None else {}
 
     def published(self) -> list[PublishedTable]:
         found = subscription.find(self._connection, self._config.name, self._config.source.publications)

@@ -22,6 +22,7 @@ from penstock.config.tables import Selection
 from penstock.errors import SourceRefused
 from penstock.postgres.connection import Connection, source_error, translated_errors
 from penstock.postgres.locks import gently
+from penstock.postgres.membership import Membership, Memberships, memberships
 from penstock.postgres.publication_columns import ColumnList, columns_to_send, lists_in_force, wanted_lists
 from penstock.postgres.tables import Table, tables_matching
 
@@ -35,6 +36,8 @@ class Reconciliation:
     columns published that were not, since they are new or no longer left out; ``narrowed``: the other way round.
 
     ``left_out``: by table and number, the columns that are not published, with the names that they are left out by.
+    ``replaced``: how tables were and are published that the edit took out and put in at one moment, so that no change of what
+    is published now was missed.
     """
 
     added: tuple[str, ...] = ()
@@ -43,6 +46,7 @@ class Reconciliation:
     narrowed: tuple[str, ...] = ()
     widened: tuple[str, ...] = ()
     left_out: Mapping[int, Mapping[int, str]] = field(default_factory=dict, compare=False)
+    replaced: Mapping[int, tuple[Membership, Membership]] = field(default_factory=dict, compare=False)
 
     @property
     def late(self) -> list[str]:
@@ -204,6 +208,8 @@ def _reconcile(
     # that were not in the list.
     gained = {table.oid for table in entering if table.oid not in at_home and home[table.oid] == main} | widened
     before_adding([table for table in entering if table.oid not in known or table.oid in gained])
+    kept = [table for table in entering if table.oid in known and table.oid not in gained]
+    before = _locked_memberships(connection, kept, (main, inserts))
     for publication in (main, inserts):
         _alter(
             connection, publication, "drop", [_only(e.schema, e.table) for e in leaving if e.publication == publication]
@@ -211,6 +217,7 @@ def _reconcile(
         _alter(connection, publication, "add", [_listed(t, lists) for t in entering if home[t.oid] == publication])
     _publish_schema_log(connection, main)
     relisted = [table for table in entering if table.oid in at_home]
+    now = memberships(connection, (main, inserts)) if before else {}
     return Reconciliation(
         added=tuple(table.qualified_name for table in entering if table.oid not in known),
         removed=tuple(entry.qualified_name for entry in leaving if entry.oid not in wanted),
@@ -218,7 +225,18 @@ def _reconcile(
         narrowed=tuple(table.qualified_name for table in relisted if table.oid not in widened),
         widened=tuple(table.qualified_name for table in relisted if table.oid in widened),
         left_out={oid: found.left_out for oid, found in lists.items()},
+        replaced={oid: (former, now[oid]) for oid, former in before.items() if oid in now},
     )
+
+
+def _locked_memberships(connection: Connection, tables: Sequence[Table], publications: Sequence[str]) -> Memberships:
+    """As they are until the end of this transaction: with the lock that ALTER PUBLICATION takes, nobody else edits them."""
+    if not tables:
+        return {}
+    names = sql.SQL(", ").join(_only(table.schema, table.table) for table in tables)
+    connection.execute(sql.SQL("lock table {} in share update exclusive mode").format(names))
+    found = memberships(connection, publications)
+    return {table.oid: found[table.oid] for table in tables if table.oid in found}
 
 
 def _may_have_updates(table: Table, lists: Mapping[int, ColumnList]) -> bool:

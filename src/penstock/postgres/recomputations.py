@@ -2,7 +2,7 @@
 
 A command that computed values (an expression after ``USING``, a volatile default) leaves rows that nobody can know from the
 table's definition. A new type without ``USING`` is a cast: whether a sink gets the same values by its own cast is the sink's
-to say (``Sink.recomputes``).
+to say (``Sink.recomputes``). What is written to a table while it is unlogged is not in the WAL.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ cross join lateral (
     from jsonb_array_elements(l.tables) as e
 ) as t
 cross join lateral (select coalesce(
-    t.reasons ? 'default'
+    t.reasons ?| array['default', 'persistence']
     or t.reasons ? 'type' and (l.statement is null or l.statement ~* '\yusing\y' or l.statement !~* '\ytype\y'), false)
 ) as c (computed)
 where l.lsn > %s::pg_lsn and (c.computed or exists (

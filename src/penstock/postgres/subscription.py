@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from penstock.config.tables import Selection
 from penstock.errors import SourceRefused
@@ -43,6 +43,7 @@ class Subscription:
     publications: tuple[str, ...]  # for START_REPLICATION's publication_names
     managed: bool  # Penstock made the publications and edits them
     consistent_point: LSN | None = None  # when the slot has just been made
+    edited: Reconciliation = field(default=Reconciliation(), compare=False)  # by ``create``
 
 
 def create(
@@ -116,8 +117,8 @@ def _managed(
     if stamp is None:
         stamp = publications_of.create_publications(connection, name)
     # Before the slot: so the slot's very first transaction finds the tables published.
-    publications_of.reconcile(connection, name, selection, before_adding)
-    return _own(name, stamp)
+    edited = publications_of.reconcile(connection, name, selection, before_adding)
+    return replace(_own(name, stamp), edited=edited)
 
 
 def _from_primary(connection: Connection, name: str) -> Subscription:
