@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 
+import pyarrow as pa
 from psycopg import sql
 
 from penstock.changes import Relation
@@ -85,10 +86,10 @@ class Applier:
         verb = sql.SQL("DELETE FROM {}") if is_referenced(self._connection, target) else sql.SQL("TRUNCATE {}")
         self._connection.execute(verb.format(target.rows))
 
-    def copy(self, into: sql.Identifier, columns: Sequence[sql.Identifier], lines: Lines) -> None:
+    def copy(self, into: sql.Identifier, columns: Sequence[sql.Identifier], lines: Sequence[pa.Array]) -> None:
         statement = sql.SQL("COPY {} ({}) FROM STDIN").format(into, sql.SQL(", ").join(columns))
         with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
-            for array in lines.open():
+            for array in lines:
                 for piece in pieces(array):
                     copy.write(piece)
 
@@ -101,7 +102,7 @@ class Applier:
     def temporary(
         self, target: Target, kind: str, columns: Sequence[tuple[str, str]], may_lack: Collection[str] = ()
     ) -> sql.Identifier:
-        """A table of this session with these columns: their names, and what they are in the target (or ``bool``).
+        """A table of this session with these columns: their names, and what they are in the target; "" for bits.
 
         ``may_lack``: columns that may be NULL, which a domain may forbid.
         """
@@ -110,7 +111,7 @@ class Applier:
         if known is None:
             name = f"penstock_{len(self._temporary)}"
             values = sql.SQL(", ").join(
-                sql.SQL("false AS {}").format(sql.Identifier(alias))
+                sql.SQL("NULL::pg_catalog.varbit AS {}").format(sql.Identifier(alias))
                 if not of
                 else sql.SQL("{} AS {}").format(target.staged(of, alias in may_lack), sql.Identifier(alias))
                 for alias, of in columns
@@ -158,7 +159,7 @@ class TableChanges:
         return self._c(range(len(self._relation.columns)))
 
     def _staged(
-        self, kind: str, columns: list[tuple[str, str]], lines: Lines, may_lack: Collection[str] = ()
+        self, kind: str, columns: list[tuple[str, str]], lines: Sequence[pa.Array], may_lack: Collection[str] = ()
     ) -> sql.Identifier:
         table = self.applier.temporary(self.target, kind, columns, may_lack)
         self.applier.copy(table, [sql.Identifier(alias) for alias, _ in columns], lines)
@@ -174,41 +175,62 @@ class TableChanges:
         return self._updates
 
     def _fill_kept(self, lines: Lines) -> None:
-        key, kept = self._relation.key_indexes, self.change.kept
-        columns = [*self._all, *self._c(key, "k"), *((f"u{index}", "") for index in kept)]
-        partly = self._staged("partly", columns, lines, [f"c{index}" for index in kept])
+        """Group by group of the columns, so that no step of the statement has more of them than Postgres takes (1,664)."""
+        change = self.change
+        partly = self._staged("partly", self._c(change.never_kept), lines.open())
+        groups = [self._stage_group(number, group, lines) for number, group in enumerate(change.kept_groups)]
         updates = self._stage_updates()
         if not self.where_known:
-            self._refuse_missing(partly)
-        values = sql.SQL(", ").join(
-            sql.SQL("CASE WHEN s.{} THEN t.{} ELSE s.{} END").format(
-                sql.Identifier(f"u{index}"), sql.Identifier(column.name), sql.Identifier(f"c{index}")
+            self._refuse_missing(groups[0])
+        place = dict.fromkeys(change.never_kept, "p")
+        filled = []
+        for number, (table, group) in enumerate(zip(groups, change.kept_groups, strict=True)):
+            place |= dict.fromkeys(group, f"f{number}")
+            own = self.target.same(self._c(self._relation.key_indexes), f"f{number}", "p", aliased=True)
+            filled.append(
+                sql.SQL("JOIN ({}) {} ON {}").format(self._filled(table, group), sql.Identifier(f"f{number}"), own)
             )
-            if index in kept
-            else sql.SQL("s.{}").format(sql.Identifier(f"c{index}"))
-            for index, column in enumerate(self._relation.columns)
-        )
-        names = sql.SQL(", ").join(sql.Identifier(alias) for alias, _ in self._all)
-        # During an import the row may have been read under the key that it has now; see sinks/contract.py.
-        looks = sql.SQL("({}) OR ({})").format(self._same("k"), self._same()) if self.where_known else self._same("k")
-        own = sql.SQL(", ").join(sql.SQL("s.{}").format(sql.Identifier(f"c{index}")) for index in key)
         self._count += self.applier.execute(
-            sql.SQL(
-                "INSERT INTO {updates} ({names}) SELECT DISTINCT ON ({own}) {values} FROM {partly} s JOIN {target} t "
-                "ON {looks} ORDER BY {own}, ({under_kept}) DESC"
-            ).format(
-                updates=updates, names=names, own=own, values=values, partly=partly, target=self.target.rows,
-                looks=looks, under_kept=self._same("k"),
+            sql.SQL("INSERT INTO {updates} ({names}) SELECT {values} FROM {partly} p {filled}").format(
+                updates=updates, partly=partly, filled=sql.SQL(" ").join(filled),
+                names=sql.SQL(", ").join(sql.Identifier(alias) for alias, _ in self._all),
+                values=sql.SQL(", ").join(sql.Identifier(place[index], f"c{index}") for index in range(len(place))),
             )
         )  # fmt: skip
-        self.applier.execute(sql.SQL("DELETE FROM {}").format(partly))
+        for table in (partly, *groups):
+            self.applier.execute(sql.SQL("DELETE FROM {}").format(table))
 
-    def _refuse_missing(self, partly: sql.Identifier) -> None:
+    def _stage_group(self, number: int, group: Sequence[int], lines: Lines) -> sql.Identifier:
+        key, columns = self._relation.key_indexes, self._c(group)
+        every = [*self._c(key), *self._c(key, "k"), ("marks", ""), *columns]
+        return self._staged(f"kept{number}", every, lines.open_kept(number), [alias for alias, _ in columns])
+
+    def _filled(self, staged: sql.Identifier, group: Sequence[int]) -> sql.Composed:
+        """A query: the columns of the group, with the target's values where those are kept, and the key."""
+        # During an import the row may have been read under the key that it has now; see sinks/contract.py.
+        looks = sql.SQL("({}) OR ({})").format(self._same("k"), self._same()) if self.where_known else self._same("k")
+        own = sql.SQL(", ").join(
+            sql.SQL("s.{}").format(sql.Identifier(f"c{index}")) for index in self._relation.key_indexes
+        )
+        values = sql.SQL(", ").join(
+            sql.SQL("CASE WHEN get_bit(s.marks, {0}) = 1 THEN t.{1} ELSE s.{2} END AS {2}").format(
+                sql.SQL(str(bit)), sql.Identifier(name), sql.Identifier(alias)
+            )
+            for bit, (alias, name) in enumerate(self._c(group))
+        )
+        return sql.SQL(
+            "SELECT DISTINCT ON ({own}) {own}, {values} FROM {staged} s JOIN {target} t ON {looks} "
+            "ORDER BY {own}, ({under_kept}) DESC"
+        ).format(
+            own=own, values=values, staged=staged, target=self.target.rows, looks=looks, under_kept=self._same("k")
+        )
+
+    def _refuse_missing(self, keys: sql.Identifier) -> None:
         key = self._relation.key_indexes
         shown = sql.SQL(", ").join(sql.SQL("s.{}::text").format(sql.Identifier(f"k{index}")) for index in key)
         missing = self.applier.query(
             sql.SQL("SELECT {} FROM {} s WHERE NOT EXISTS (SELECT FROM {} t WHERE {}) LIMIT 1").format(
-                shown, partly, self.target.rows, self._same("k")
+                shown, keys, self.target.rows, self._same("k")
             )
         )
         if missing:
@@ -217,13 +239,13 @@ class TableChanges:
     def delete(self) -> None:
         """Step 2."""
         if self.change.deletes:
-            gone = self._staged("deletes", self._c(self._relation.key_indexes), self.change.deletes)
+            gone = self._staged("deletes", self._c(self._relation.key_indexes), self.change.deletes.open())
             self._delete_gone(gone)
             self.applier.execute(sql.SQL("DELETE FROM {}").format(gone))
         if self.change.removed:
             self._remove_equal_rows(self.change.removed)
         if self.change.updates:
-            self._staged("updates", self._all, self.change.updates)
+            self._staged("updates", self._all, self.change.updates.open())
             self._count += self.change.updates.count
             self._stage_updates()
         if self._updates is not None:
@@ -293,9 +315,10 @@ class TableChanges:
         relation, target = self._relation, self.target
         writable = target.writable(relation)
         if len(writable) == len(relation.columns):
-            self.applier.copy(target.name, [sql.Identifier(column.name) for column in relation.columns], lines)
+            names = [sql.Identifier(column.name) for column in relation.columns]
+            self.applier.copy(target.name, names, lines.open())
             return
-        inserts = self._staged("inserts", self._all, lines)
+        inserts = self._staged("inserts", self._all, lines.open())
         self._insert_from(inserts, writable, missing_only=False)
         self.applier.execute(sql.SQL("DELETE FROM {}").format(inserts))
 
@@ -312,7 +335,7 @@ class TableChanges:
     def _remove_equal_rows(self, lines: Lines) -> None:
         """Of n equal rows to remove, n equal rows of the target go, no matter which. Equal is what has the same text: not
         every type can say whether two values are equal, and 1.0 is not 1.00."""
-        removed = self._staged("removed", self._all, lines)
+        removed = self._staged("removed", self._all, lines.open())
         staged = sql.SQL(", ").join(sql.SQL("s.{}").format(sql.Identifier(alias)) for alias, _ in self._all)
         there = sql.SQL(", ").join(sql.SQL("t.{}").format(sql.Identifier(name)) for _, name in self._all)
         self.applier.execute(

@@ -30,7 +30,7 @@ from penstock.sinks.postgres_rows import (
     held_row,
     kept_keys_of,
     key_line,
-    keys_in,
+    own_keys_of_kept,
 )  # fmt: skip
 from penstock.sinks.postgres_staging import StagedChanges
 from penstock.sinks.postgres_target import Target, as_written
@@ -71,7 +71,7 @@ class KeptValues:
 
     def _to_look_up(self, change: StagedChanges, held: Held) -> Bools:
         assert change.partly_kept is not None
-        own = list(keys_in(change.partly_kept, change.relation.key_indexes))
+        own = list(own_keys_of_kept(change))
         masks = []
         for key, under in zip(own, kept_keys_of(change), strict=True):
             mask = pc.not_equal(key, under)

@@ -13,7 +13,8 @@ from penstock.errors import SinkRefused
 # By SQLSTATE, or by its first two letters: values, constraints, views' check options, limits (such as the size of an
 # index's row), and what triggers raise. https://www.postgresql.org/docs/current/errcodes-appendix.html
 _OF_A_ROW = {"22", "23", "44", "54", "P0"}
-_NOT_OF_A_ROW = {"22P04"}  # lines that do not fit the table: no row is at fault
+# Lines that do not fit the table, statements or tables with too many columns: no row is at fault.
+_NOT_OF_A_ROW = {"22P04", "54001", "54011", "54023"}
 _BY_OTHER_ROWS = {"23001", "23503", "23505", "23P01", "P0"}
 # What COPY says of where it was. It copied one row, so the line says nothing; the words depend on the server's language.
 _COPYING = re.compile(

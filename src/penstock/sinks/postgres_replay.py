@@ -21,9 +21,9 @@ from penstock.postgres.connection import Connection
 from penstock.sinks.dead_letters import DeadLetter, Replayed
 from penstock.sinks.postgres_changes import Applier
 from penstock.sinks.postgres_refusals import Refusal, RowRefused, is_of_a_row, refusal_of
-from penstock.sinks.postgres_rows import HeldLines, RowChange, held_row, line
+from penstock.sinks.postgres_rows import HeldLines, RowChange, Values, held_row, line
 from penstock.sinks.postgres_session import Session
-from penstock.sinks.postgres_staging import LINES, StagedChanges
+from penstock.sinks.postgres_staging import KEPT, LINES, StagedChanges
 from penstock.sinks.postgres_target import Target, find
 
 _LETTERS = sql.SQL(
@@ -145,11 +145,18 @@ def staged(change: RowChange) -> StagedChanges:
         return replace(nothing, removed=held_row(change))
     if change.unchanged:
         kept = [index for index, column in enumerate(relation.columns) if column.name in change.unchanged]
-        values = [change.row[column.name] for column in relation.columns]
-        key = [change.key[name] for name in relation.key]
-        return replace(nothing, kept=tuple(kept), partly_kept=_lines([*values, *key, *("t" for _ in kept)]))
+        return _with_kept(replace(nothing, kept=tuple(kept)), change, change.row)
     kinds: dict[str, Any] = {"updates" if change.op == "update" and relation.key else "inserts": held_row(change)}
     return replace(nothing, **kinds)
+
+
+def _with_kept(nothing: StagedChanges, change: RowChange, row: Values) -> StagedChanges:
+    columns = change.relation.columns
+    keys = [row[name] for name in change.relation.key] + [change.key[name] for name in change.relation.key]
+    lines = {LINES: [line([row[columns[index].name] for index in nothing.never_kept])]}
+    for number, group in enumerate(nothing.kept_groups):
+        lines[f"{KEPT}{number}"] = [line([*keys, "1" * len(group), *(None for _ in group)])]
+    return replace(nothing, partly_kept=HeldLines.of(pa.table(lines)))
 
 
 def _lines(values: list[str | None]) -> HeldLines:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from penstock.changes import Int64s, Relation
 from penstock.lsn import LSN
 from penstock.sinks.copy_text import NULL, copy_lines
-from penstock.sinks.postgres_staging import LINES, LSNS, SEQUENCES, Lines, StagedChanges
+from penstock.sinks.postgres_staging import KEPT, LINES, LSNS, SEQUENCES, Lines, StagedChanges
 from penstock.sinks.staging import Staged
 
 _OPS = {"removed": "delete", "deletes": "delete", "partly_kept": "update", "updates": "update", "inserts": "insert"}
@@ -30,9 +30,6 @@ class HeldLines(Lines):
     """Rows for COPY that are in memory."""
 
     held: pa.Table | None = None
-
-    def open(self) -> list[pa.Array]:
-        return list(self.table().column(LINES).chunks)
 
     def table(self) -> pa.Table:
         assert self.held is not None
@@ -70,7 +67,9 @@ class Rows:
     def __init__(self, change: StagedChanges) -> None:
         self.change = change
         found = [lines.table() if (lines := getattr(change, kind)) else None for kind in KINDS]
-        self._lines = [table.column(LINES).combine_chunks() if table is not None else _NO_LINES for table in found]
+        self._lines = [_column(table, LINES) for table in found]
+        partly = found[KINDS.index("partly_kept")]
+        self._kept = [_column(partly, f"{KEPT}{number}") for number in range(len(change.kept_groups))]
         self._at = [table.select([LSNS, SEQUENCES]) if table is not None else None for table in found]
         self._bounds = np.cumsum([0, *map(len, self._lines)])
 
@@ -88,14 +87,20 @@ class Rows:
         for place, kind in enumerate(KINDS):
             chosen = numbers[cuts[place] : cuts[place + 1]] - self._bounds[place]
             if len(chosen):
-                parts[kind] = HeldLines.of(pa.table({LINES: self._lines[place].take(pa.array(chosen))}))
+                parts[kind] = self._taken(place, pa.array(chosen))
         return replace(self.change, truncated_at=None, **parts)
 
     def none(self) -> StagedChanges:
         """No rows, but of the same kinds: what is made ready for them is ready afterwards."""
-        nothing = HeldLines.of(pa.table({LINES: _NO_LINES}))
+        kept = {f"{KEPT}{number}": _NO_LINES for number in range(len(self._kept))}
+        nothing = HeldLines.of(pa.table({LINES: _NO_LINES, **kept}))
         parts: dict[str, Any] = {kind: nothing if getattr(self.change, kind) else None for kind in KINDS}
         return replace(self.change, truncated_at=None, **parts)
+
+    def _taken(self, place: int, rows: pa.Array) -> HeldLines:
+        groups = self._kept if KINDS[place] == "partly_kept" else []
+        kept = {f"{KEPT}{number}": group.take(rows) for number, group in enumerate(groups)}
+        return HeldLines.of(pa.table({LINES: self._lines[place].take(rows), **kept}))
 
     def at(self, number: int) -> RowChange:
         place = int(np.searchsorted(self._bounds, number, "right")) - 1
@@ -106,19 +111,48 @@ class Rows:
         if kind == "deletes":
             key: Values = dict(zip(relation.key, values, strict=True))
             return RowChange(relation, _OPS[kind], key, None, LSN(lsn), sequence)
-        row = dict(zip((column.name for column in relation.columns), values, strict=False))
-        marks = values[len(values) - len(self.change.kept) :] if kind == "partly_kept" else []
-        unchanged = [relation.columns[c].name for c, mark in zip(self.change.kept, marks, strict=False) if mark == "t"]
+        unchanged: list[str] = []
+        if kind == "partly_kept":
+            values, unchanged = self._put_together(values, index)
+        row = dict(zip((column.name for column in relation.columns), values, strict=True))
         key = {name: row[name] for name in relation.key}
         return RowChange(relation, _OPS[kind], key, row, LSN(lsn), sequence, tuple(unchanged))
+
+    def _put_together(self, never_kept: list[str | None], index: int) -> tuple[list[str | None], list[str]]:
+        """The values of a partly kept row in the order of the table's columns, and the names of those that are kept."""
+        by_column = dict(zip(self.change.never_kept, never_kept, strict=True))
+        unchanged = []
+        for group, lines in zip(self.change.kept_groups, self._kept, strict=True):
+            marks, *values = fields(lines[index].as_py())[2 * len(self.relation.key) :]
+            by_column |= dict(zip(group, values, strict=True))
+            names = (self.relation.columns[column].name for column in group)
+            unchanged += [name for name, mark in zip(names, marks or "", strict=True) if mark == "1"]
+        return [by_column[column] for column in range(len(by_column))], unchanged
+
+
+def _column(table: pa.Table | None, name: str) -> pa.Array:
+    return table.column(name).combine_chunks() if table is not None else _NO_LINES
 
 
 def keys_of(change: StagedChanges) -> Iterator[pa.Array]:
     """The keys that the changes speak of, each as the line that COPY would read, without its end."""
     for kind in ("deletes", "partly_kept", "updates", "inserts"):
         if lines := getattr(change, kind):
-            key = change.relation.key_indexes
-            yield from keys_in(lines, range(len(key)) if kind == "deletes" else key)
+            yield from keys_in(lines.open(), _places_of_key(change, kind))
+
+
+def _places_of_key(change: StagedChanges, kind: str) -> Sequence[int]:
+    """Where the key's columns are among those of a line."""
+    key = change.relation.key_indexes
+    if kind == "deletes":
+        return range(len(key))
+    return [change.never_kept.index(index) for index in key] if kind == "partly_kept" else key
+
+
+def own_keys_of_kept(change: StagedChanges) -> Iterator[pa.Array]:
+    """The keys of the rows that keep values."""
+    if change.partly_kept:
+        yield from keys_in(change.partly_kept.open_kept(), range(len(change.relation.key)))
 
 
 def mentioned(change: StagedChanges, keys: Collection[str]) -> set[str]:
@@ -131,12 +165,12 @@ def mentioned(change: StagedChanges, keys: Collection[str]) -> set[str]:
 def kept_keys_of(change: StagedChanges) -> Iterator[pa.Array]:
     """Likewise, the keys of the rows that values are kept of."""
     if change.partly_kept:
-        first = len(change.relation.columns)
-        yield from keys_in(change.partly_kept, range(first, first + len(change.relation.key)))
+        width = len(change.relation.key)
+        yield from keys_in(change.partly_kept.open_kept(), range(width, 2 * width))
 
 
-def keys_in(lines: Lines, places: Sequence[int]) -> Iterator[pa.Array]:
-    for array in lines.open():
+def keys_in(lines: Sequence[pa.Array], places: Sequence[int]) -> Iterator[pa.Array]:
+    for array in lines:
         parts = pc.split_pattern(pc.utf8_rtrim(array, "\n"), "\t")
         columns = [pc.list_element(parts, place) for place in places] if len(array) else []
         if columns:

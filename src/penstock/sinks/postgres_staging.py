@@ -8,6 +8,7 @@ from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.changes import Bools, ChangeBatch, Relation, concat
 from penstock.net import NetChanges, Position, Positions
@@ -16,7 +17,8 @@ from penstock.sinks.copy_text import copy_lines
 from penstock.sinks.staging import Staged, stage
 
 # The columns of a staged table. Where its rows come from is looked at when the target refuses one, and never else.
-LINES, LSNS, SEQUENCES = "lines", "commit_lsn", "sequence"
+LINES, KEPT, LSNS, SEQUENCES = "lines", "kept", "commit_lsn", "sequence"  # KEPT and a number, from 0
+_KEPT_COLUMNS = 200  # of one group
 _NET_BYTES = 256 << 20  # of one table's changes, reduced to one row per key at once
 
 
@@ -28,7 +30,11 @@ class Lines:
     staged: Staged
 
     def open(self) -> list[pa.Array]:
-        return list(self.staged.open().column(LINES).chunks)
+        return list(self.table().column(LINES).chunks)
+
+    def open_kept(self, group: int = 0) -> list[pa.Array]:
+        """Of ``partly_kept``: what belongs to one of ``kept_groups``."""
+        return list(self.table().column(f"{KEPT}{group}").chunks)
 
     def table(self) -> pa.Table:
         """With the positions; those of an import have none."""
@@ -45,11 +51,26 @@ class StagedChanges:
     inserts: Lines | None = None  # all columns: rows with keys that the target has not
     updates: Lines | None = None  # all columns: rows with keys that the target has
     deletes: Lines | None = None  # key columns
-    partly_kept: Lines | None = None  # all columns, the key to look under, and for each of ``kept``: keep it
+    partly_kept: Lines | None = None  # columns ``never_kept``; beside them, for each of ``kept_groups``, see there
     kept: tuple[int, ...] = ()
     removed: Lines | None = None  # all columns; one row for each row to remove
     turn: int = 0  # how many of the same table and task come before it
     restarts_identity: bool = False  # TRUNCATE … RESTART IDENTITY
+
+    @property
+    def never_kept(self) -> list[int]:
+        """The columns that every row has a value for, the key among them."""
+        return [index for index in range(len(self.relation.columns)) if index not in set(self.kept)]
+
+    @property
+    def kept_groups(self) -> list[tuple[int, ...]]:
+        """The other columns. Of each group, a row has for COPY: its key, the key to look under, a bit for each column (1: keep
+        what the target has), and the columns.
+
+        Apart from the rest, so that the tables they are copied to have room for any row that the source's table has:
+        Postgres takes 1,600 columns, and 8 kB of values of which TOAST shrinks none below some 20 bytes.
+        """
+        return kept_groups(self.kept)
 
 
 def stage_changes(batch: Batch, changes: NetChanges) -> StagedChanges:
@@ -66,13 +87,16 @@ def stage_changes(batch: Batch, changes: NetChanges) -> StagedChanges:
         if not columns or len(columns[0]) == 0:
             return None
         lines = pa.table({LINES: copy_lines(columns), **(_positions(at, rows) if at and batch.part is None else {})})
+        if kind == "partly":
+            for number, group in enumerate(kept_groups(kept)):
+                lines = lines.append_column(f"{KEPT}{number}", _kept_lines(changes, group).filter(pa.array(rows)))
         return Lines(lines.num_rows, stage(batch, f"{relation.qualified_name}-{kind}", lines))
 
     partly_kept, at = None, changes.upserts_at
     if kept:
         partly = np.logical_or.reduce(list(changes.unchanged.values()))
-        marks = [pa.array(np.where(changes.unchanged[index], "t", "f")) for index in kept]
-        partly_kept = handed("partly", [*changes.upserts, *changes.kept_from, *marks], at, partly)
+        others = [values for index, values in enumerate(changes.upserts) if index not in changes.unchanged]
+        partly_kept = handed("partly", others, at, partly)
     return StagedChanges(
         relation,
         changes.truncated_at,
@@ -85,6 +109,17 @@ def stage_changes(batch: Batch, changes: NetChanges) -> StagedChanges:
         handed("removed", changes.removed, changes.removed_at),
         restarts_identity=changes.restarts_identity,
     )
+
+
+def kept_groups(kept: Sequence[int]) -> list[tuple[int, ...]]:
+    return [tuple(kept[first : first + _KEPT_COLUMNS]) for first in range(0, len(kept), _KEPT_COLUMNS)]
+
+
+def _kept_lines(changes: NetChanges, group: Sequence[int]) -> pa.Array:
+    marks = [pa.array(np.where(changes.unchanged[index], "1", "0")) for index in group]
+    keys = [changes.upserts[index] for index in changes.relation.key_indexes]
+    values = [changes.upserts[index] for index in group]
+    return copy_lines([*keys, *changes.kept_from, pc.binary_join_element_wise(*marks, ""), *values])
 
 
 def _positions(at: Positions, rows: Bools | None) -> dict[str, pa.Array]:

@@ -99,10 +99,15 @@ class Target:
             return sql.SQL("{}::{}").format(sql.Identifier(name), sql.SQL(column.base))
         return sql.SQL("{}").format(sql.Identifier(name))
 
-    def same(self, columns: Sequence[tuple[str, str]], other: str, this: str = "t") -> sql.Composed:
-        """That rows agree in these columns of the target: their names in table ``other``, and here."""
+    def same(
+        self, columns: Sequence[tuple[str, str]], other: str, this: str = "t", aliased: bool = False
+    ) -> sql.Composed:
+        """That rows agree in these columns of the target: their names in table ``other``, and here. ``aliased``: in both
+        tables they have the first of these names."""
         return sql.SQL(" AND ").join(
-            sql.SQL("{} {} {}").format(sql.Identifier(this, name), self._equal(name), sql.Identifier(other, alias))
+            sql.SQL("{} {} {}").format(
+                sql.Identifier(this, alias if aliased else name), self._equal(name), sql.Identifier(other, alias)
+            )
             for alias, name in columns
         )
 
