@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from penstock import errors
@@ -17,6 +17,7 @@ class Verdict(Enum):
 class Policy:
     verdict: Verdict
     advice: str
+    longest_wait: float = 30.0  # seconds between two tries
 
 
 POLICIES: dict[type[errors.PenstockError], Policy] = {
@@ -65,6 +66,11 @@ POLICIES: dict[type[errors.PenstockError], Policy] = {
     errors.SinkUnavailable: Policy(
         Verdict.RETRY, "Check that the sink is reachable and not locked by another process."
     ),
+    errors.SinkBusy: Policy(
+        Verdict.RETRY,
+        "Close the file in that process. Who reads it all the time should read a copy: `snapshot` of a duckdb sink.",
+        longest_wait=2.0,
+    ),
     errors.SinkRefused: Policy(
         Verdict.STOP, "Mend the data or the sink's table, then start again: nothing was skipped."
     ),
@@ -82,5 +88,5 @@ def policy_for(error: errors.PenstockError) -> Policy:
     for kind in type(error).__mro__:
         policy = POLICIES.get(kind)
         if policy is not None:
-            return Policy(policy.verdict, error.advice) if error.advice else policy
+            return replace(policy, advice=error.advice) if error.advice else policy
     raise AssertionError("PenstockError itself has a policy")

@@ -21,7 +21,8 @@
     ├── UnrepresentableValue     a value that the sink's column type cannot hold
     ├── RuleError                a rule that a change does not tell enough for, or a value that it cannot change
     ├── SinkError                something about a sink
-    │   ├── SinkUnavailable      it cannot be reached, or somebody holds its lock
+    │   ├── SinkUnavailable      it cannot be reached, its disk is full, or another process delivers to it
+    │   │   └── SinkBusy         another process has its file open at the moment
     │   └── SinkRefused          it answered no to this data
     ├── ImportFailed             a table could not be copied to a sink
     └── SparkLost                the JVM or an executor died
@@ -120,6 +121,10 @@ class SinkError(PenstockError):
 
 
 class SinkUnavailable(SinkError):
+    pass
+
+
+class SinkBusy(SinkUnavailable):
     pass
 
 

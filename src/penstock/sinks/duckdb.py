@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import ClassVar, Literal, Self
 
 import duckdb
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from penstock.changes import MESSAGES, ChangeBatch
+from penstock.config.mistakes import mistake
 from penstock.config.sink import SinkSettings
 from penstock.config.units import Size
 from penstock.errors import SinkRefused, SinkUnavailable
@@ -22,6 +23,7 @@ from penstock.sinks.duckdb_file import CATALOG, DuckDBFile
 from penstock.sinks.duckdb_imports import Imports
 from penstock.sinks.duckdb_records import IMPORTS, PROGRESS, TABLES
 from penstock.sinks.duckdb_schema import follow, follows_exactly
+from penstock.sinks.duckdb_snapshot import Snapshot, SnapshotSettings
 from penstock.sinks.duckdb_staging import StagedChanges, stage_changes
 from penstock.sinks.duckdb_tables import Tables
 
@@ -37,13 +39,21 @@ class DuckDBSettings(SinkSettings):
     type: Literal["duckdb"] = "duckdb"
     path: Path
     memory: Size = Field(default=2 << 30, description="What DuckDB may use while it commits; beyond, it uses disk.")
+    snapshot: SnapshotSettings | None = Field(default=None, description="A copy for those who read all the time.")
 
     @property
     def place(self) -> Path:
         return self.path
 
     def below(self, directory: Path) -> Self:
-        return self.model_copy(update={"path": directory / self.path})
+        copy = self.snapshot and self.snapshot.model_copy(update={"path": directory / self.snapshot.path})
+        return self.model_copy(update={"path": directory / self.path, "snapshot": copy})
+
+    @model_validator(mode="after")
+    def _refuse_copy_onto_itself(self) -> Self:
+        if self.snapshot is not None and self.snapshot.path.absolute() == self.path.absolute():
+            raise mistake("snapshot.path is the sink's own path; give the copy another")
+        return self
 
 
 class DuckDBSink(Sink[DuckDBSettings]):
@@ -66,17 +76,22 @@ class DuckDBSink(Sink[DuckDBSettings]):
     def __init__(self, settings: DuckDBSettings) -> None:
         super().__init__(settings)
         self._file = DuckDBFile(settings.path, settings.name, settings.memory)
+        self._snapshot = Snapshot(self._file, settings.snapshot) if settings.snapshot is not None else None
         self._held: LSN | None = None  # up to where the file held everything when we last had it open
 
     def close(self) -> None:
+        if self._snapshot is not None and self._held is not None:
+            self._snapshot.renew()
         self._file.close()
 
     def check(self) -> None:
-        path = self.settings.path
-        if not path.absolute().parent.is_dir():
-            raise SinkRefused(
-                f"Sink {self.settings.name}: the directory of {path} does not exist.", "Create it, or correct `path`."
-            )
+        path, copy = self.settings.path, self.settings.snapshot
+        for place in [path] if copy is None else [path, copy.path]:
+            if not place.absolute().parent.is_dir():
+                raise SinkRefused(
+                    f"Sink {self.settings.name}: the directory of {place} does not exist.",
+                    "Create it, or correct `path`.",
+                )
         if path.exists():
             with self._file.opened(read_only=True):
                 pass
@@ -117,7 +132,14 @@ class DuckDBSink(Sink[DuckDBSettings]):
 
         A part of an import has a record of its own (``duckdb_imports.py``), and the position stays. It may be committed
         beside a batch: the one writes to a table that the other does not know.
+
+        Afterwards the copy for readers is renewed, if there is one and it is due.
         """
+        self._commit(batch, receipts)
+        if self._snapshot is not None and (batch.part is None or batch.part.phase == "end"):
+            self._snapshot.committed(bool(receipts or batch.schema_log or batch.part))
+
+    def _commit(self, batch: Batch, receipts: Sequence[list[StagedChanges]]) -> None:
         staged = [changes for receipt in receipts for changes in receipt]
         held = self._held  # before the transaction begins: another thread may move it on meanwhile
         with self._file.transaction() as connection:

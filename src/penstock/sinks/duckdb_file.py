@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,12 +12,19 @@ from typing import Any
 
 import duckdb
 
-from penstock.errors import SinkError, SinkRefused, SinkUnavailable
+from penstock.errors import SinkBusy, SinkError, SinkRefused, SinkUnavailable
 from penstock.priority import in_a_thread, step_back
+from penstock.sinks.duckdb_lock import Rests, is_held_elsewhere, locked_bytes
+from penstock.sinks.durable_file import replace_durably
 
 logger = logging.getLogger(__name__)
 
 CATALOG = "penstock_target"
+
+_PATIENCE_SECONDS = 5.0  # for a file that another process has open
+_PAUSE_SECONDS = 0.02  # between two tries
+_TRIES_WHILE_FREE = 3  # the other process may leave between our try and our look
+_LONGEST_SECONDS = 5.0  # for which several threads may keep the file open in turns
 
 _MAGIC = b"DUCK"  # at byte 8 of every DuckDB file
 
@@ -31,17 +39,25 @@ def quoted(name: str) -> str:
 class DuckDBFile:
     """The file of one sink. Errors of DuckDB leave it as errors of the sink. Pickles without its engine.
 
-    Several threads may have it open at once, each with a connection and a transaction of its own.
+    Several threads may have it open at once, each with a connection and a transaction of its own. Other processes get in:
+
+    1. The file is open only while it is needed, and has a rest now and then (``duckdb_lock.Rests``).
+    2. Threads that have it open in turns let it go after a while: who comes later waits until it was closed once.
+    3. A file that another process has open is waited for, with many short pauses: a reader is gone in a moment, and a batch
+       that failed costs far more than the wait. SinkBusy after ``_PATIENCE_SECONDS``.
     """
 
     def __init__(self, path: Path, sink: str, memory: int) -> None:
         self.path, self._sink, self._memory = path, sink, memory
         self._engine: duckdb.DuckDBPyConnection | None = None
         self._users = 0
-        self._lock = threading.Lock()  # of the two above
+        self._rests = Rests()
+        self._lock = threading.Condition()  # of the three above
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_engine", "_users", "_lock")}
+        return {
+            name: value for name, value in self.__dict__.items() if name not in ("_engine", "_users", "_rests", "_lock")
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["path"], state["_sink"], state["_memory"])  # type: ignore[misc]
@@ -52,7 +68,6 @@ class DuckDBFile:
 
         Attaching costs a few milliseconds, starting DuckDB twenty: so the one stays, and the other comes and goes.
         """
-        self._refuse_other_files()
         try:
             connection = self._attached(read_only)
             try:
@@ -78,6 +93,21 @@ class DuckDBFile:
                 raise
             connection.execute("COMMIT")
 
+    def copy_to(self, copy: Path) -> None:
+        """Replaces ``copy`` by the file as it is now. SinkUnavailable, OSError.
+
+        1. No thread has the file open, and none gets in before this is done.
+        2. What DuckDB's log beside the file holds is moved into it, and the file is closed: its bytes are all there is.
+        3. They are copied under a lock that lets others read, and nobody write.
+        4. The copy is durable, then takes the former one's name in one step. Killed before: the former one is there.
+           Who has that one open keeps it.
+        """
+        with self._lock:
+            self._lock.wait_for(lambda: not self._users)
+            with self.opened() as connection:
+                connection.execute(f"CHECKPOINT {CATALOG}")
+            replace_durably(copy, locked_bytes(self.path))
+
     def close(self) -> None:
         """Leaves one file: what DuckDB's log beside it holds is moved into it."""
         if self._engine is None or self._users:
@@ -93,13 +123,34 @@ class DuckDBFile:
             self._engine = None
 
     def _attached(self, read_only: bool) -> duckdb.DuckDBPyConnection:
-        path = str(self.path).replace("'", "''")
         with self._lock:
+            self._lock.wait_for(lambda: not self._users or self._rests.open_for < _LONGEST_SECONDS)
             engine = self._engine = self._engine or in_a_thread(self._started)
             if not self._users:
-                engine.execute(f"ATTACH '{path}' AS {CATALOG} {'(READ_ONLY)' if read_only else ''}")
+                self._rests.before_opening()
+                self._attach(engine, read_only)
+                self._rests.opened()
             self._users += 1
             return engine.cursor()
+
+    def _attach(self, engine: duckdb.DuckDBPyConnection, read_only: bool) -> None:
+        path = str(self.path).replace("'", "''")
+        until, free = time.monotonic() + _PATIENCE_SECONDS, 0
+        while True:
+            self._refuse_other_files()
+            try:
+                engine.execute(f"ATTACH '{path}' AS {CATALOG} {'(READ_ONLY)' if read_only else ''}")
+                return
+            except duckdb.IOException as error:
+                held = is_held_elsewhere(self.path, read_only)
+                free += not held
+                if free >= _TRIES_WHILE_FREE:
+                    raise
+                if held and time.monotonic() > until:
+                    raise SinkBusy(
+                        f"Sink {self._sink} waited {_PATIENCE_SECONDS:g} s for {self.path}: {_said(error)}"
+                    ) from error
+                time.sleep(_PAUSE_SECONDS)
 
     def _let_go(self) -> None:
         """An engine that cannot even let the file go is done for (a full disk does that): the next try starts another."""
@@ -113,6 +164,8 @@ class DuckDBFile:
                 logger.debug("%s is let go with the engine that had it open: %s", self.path, error)
                 self._engine.close()
                 self._engine = None
+            self._rests.closed()
+            self._lock.notify_all()
 
     def _started(self) -> duckdb.DuckDBPyConnection:
         """A checkpoint of many tables costs more than replaying a short log, and that less than replaying a long one.
@@ -133,6 +186,7 @@ class DuckDBFile:
         return connection
 
     def _refuse_other_files(self) -> None:
+        """Only while it is not attached: see ``duckdb_lock.py``."""
         try:
             with self.path.open("rb") as file:
                 head = file.read(12)
@@ -146,11 +200,14 @@ class DuckDBFile:
             )
 
     def _error(self, error: duckdb.Error) -> SinkError:
-        said = str(error).strip().splitlines()[0].split(" However, ")[0]  # advice for DuckDB's own shell
         if isinstance(error, _OF_THE_FILE):
             return SinkUnavailable(
-                f"Sink {self._sink} cannot use {self.path}: {said}",
-                "If another process has the file open for writing, close it; if its disk is full, make room; delivery "
-                "goes on by itself.",
+                f"Sink {self._sink} cannot use {self.path}: {_said(error)}",
+                "If its disk is full, make room; delivery goes on by itself.",
             )
-        return SinkRefused(f"Sink {self._sink}: DuckDB refused the batch: {said}")
+        return SinkRefused(f"Sink {self._sink}: DuckDB refused the batch: {_said(error)}")
+
+
+def _said(error: duckdb.Error) -> str:
+    """Without advice for DuckDB's own shell."""
+    return str(error).strip().splitlines()[0].split(" However, ")[0].split(" See also ")[0]

@@ -187,7 +187,7 @@ class _Running:
             logger.error('Sink "%s" stopped: %s %s', name, error, policy.advice, exc_info=trace)
             error.told = True
             return
-        delay = next(self._backoff)
+        delay = min(next(self._backoff), policy.longest_wait)
         self._next_try = time.monotonic() + delay
         self.delivery.note_error("retrying", error)
         logger.warning('Sink "%s": %s %s Next try in %.1f s.', name, error, policy.advice, delay)

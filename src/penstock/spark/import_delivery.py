@@ -84,12 +84,13 @@ class ImportDelivery:
             return self._step(manifest)
         except (PenstockError, PySparkException) as problem:
             error = problem if isinstance(problem, PenstockError) else SparkLost(f"Spark gave up an import: {problem}")
-            delay = next(self._backoffs.setdefault(job, Backoff()))
+            policy = policy_for(error)
+            delay = min(next(self._backoffs.setdefault(job, Backoff())), policy.longest_wait)
             self._next_try[job] = time.monotonic() + delay
             self._delivery.tables.note_error(job, str(error), _trouble(error))
             logger.warning(
                 'Import of %s into "%s": %s %s Next try in %.1f s.',
-                manifest.relation.qualified_name, self._sink.settings.name, error, policy_for(error).advice, delay,
+                manifest.relation.qualified_name, self._sink.settings.name, error, policy.advice, delay,
             )  # fmt: skip
             return False
 
