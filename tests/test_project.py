@@ -17,7 +17,19 @@ MADE = {".git", ".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypoth
 
 # Lowest first. A module imports from its own layer and those below it, never from one above.
 LAYERS = [
-    {"lsn", "errors", "error_policy", "changes", "retry", "failpoints", "storage", "buckets", "net", "schema_changes"},
+    {
+        "lsn",
+        "errors",
+        "error_policy",
+        "changes",
+        "retry",
+        "failpoints",
+        "storage",
+        "buckets",
+        "net",
+        "schema_changes",
+        "printable",
+    },
     {"config", "postgres", "pgoutput"},
     {"changelog"},
     {"sinks", "rules", "capture", "imports", "verify"},

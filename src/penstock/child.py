@@ -10,7 +10,7 @@ import threading
 
 from penstock.error_policy import Verdict, policy_for
 from penstock.errors import ConfigError, PenstockError
-from penstock.logs import set_up_logging, show_error, show_fault
+from penstock.logs import set_up_logging, show_error, show_faults_in_a_line
 from penstock.pipeline import Pipeline
 from penstock.supervision import BAD_CONFIG, TRY_AGAIN, Task
 
@@ -21,7 +21,7 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    sys.excepthook = show_fault
+    show_faults_in_a_line()
     set_up_logging(task.log_level, task.log_format, task.config.secrets())
     pipeline = Pipeline(task.config)
     try:

@@ -33,6 +33,8 @@ Errors pickle, since they travel from executors to the driver.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class PenstockError(Exception):
     """What happened and where, in one or two plain sentences; ``advice`` says what to do if the policy's is too general."""
@@ -49,7 +51,20 @@ class PenstockError(Exception):
 
 
 class ConfigError(PenstockError):
-    pass
+    """``mistakes``: a sentence for each, where there are several; the message has them as lines."""
+
+    mistakes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, mistakes: Iterable[str], advice: str | None = None) -> ConfigError:
+        sentences = tuple(mistakes)
+        error = cls("\n".join(sentences), advice)
+        error.mistakes = sentences
+        return error
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        return self.mistakes or (self.message,)
 
 
 class SourceError(PenstockError):

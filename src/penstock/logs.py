@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import traceback
+import threading
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from types import TracebackType
@@ -13,6 +13,7 @@ from types import TracebackType
 from penstock.config.secrets import redact
 from penstock.error_policy import policy_for
 from penstock.errors import ConfigError, PenstockError
+from penstock.printable import printable
 
 logger = logging.getLogger("penstock")
 
@@ -23,15 +24,26 @@ class _Lines(logging.Formatter):
         self._as_json, self._dated, self._secrets = as_json, dated, frozenset(secrets)
 
     def format(self, record: logging.LogRecord) -> str:
-        message = redact(record.getMessage(), self._secrets)
-        if record.exc_info:
-            message += "\n" + redact(self.formatException(record.exc_info), self._secrets)
+        message, trace = self._safe(record.getMessage()), ""
+        if record.exc_info and record.exc_info[1] is not None:
+            if logger.isEnabledFor(logging.DEBUG):
+                trace = redact(self.formatException(record.exc_info), self._secrets)
+            else:  # a stack trace is for those who debug
+                message = f"{message} {self._safe(in_a_line(record.exc_info[1]))}"
         at = datetime.fromtimestamp(record.created, UTC)
         level = record.levelname.lower()
         if self._as_json:
-            return json.dumps({"time": at.isoformat(), "level": level, "logger": record.name, "message": message})
+            more = {"trace": trace} if trace else {}
+            said = {"time": at.isoformat(), "level": level, "logger": record.name, "message": message, **more}
+            return json.dumps(said)
         line = message if level == "info" and not self._dated else f"{level}: {message}"
-        return f"{at:%H:%M:%S} {line}" if self._dated else line
+        line = f"{at:%H:%M:%S} {line}" if self._dated else line
+        # Indented, so that no line of it can pass for one of the log.
+        return "\n".join([line, *(f"  {printable(one)}" for one in trace.splitlines())])
+
+    def _safe(self, message: str) -> str:
+        """In one line, without secrets: table names and messages of servers may hold line feeds and escape sequences."""
+        return printable(redact(message, self._secrets))
 
 
 def set_up_logging(level: int, log_format: str, secrets: Iterable[str] = (), dated: bool = True) -> None:
@@ -47,7 +59,7 @@ def show_error(error: PenstockError) -> None:
     """What happened, where, and what to do; where it came from only for those who debug."""
     trace = error if logger.isEnabledFor(logging.DEBUG) else None
     if isinstance(error, ConfigError):  # each line of it is a mistake of its own, with its remedy
-        *earlier, last = error.message.splitlines() or [""]
+        *earlier, last = error.sentences
         for line in earlier:
             logger.error("%s", line)
         logger.error("%s", f"{last} {error.advice}" if error.advice else last, exc_info=trace)
@@ -57,9 +69,24 @@ def show_error(error: PenstockError) -> None:
 
 def show_fault(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """For ``sys.excepthook``: an error that nobody expected is a fault of Penstock, told in one line as all others."""
-    said = " ".join(traceback.format_exception_only(kind, error)[-1].split())
     debugging = logger.isEnabledFor(logging.DEBUG)
     advice = "" if debugging else " Run again with --debug for the details."
     logger.error(
-        "This is a fault in Penstock: %s.%s", said, advice, exc_info=(kind, error, trace) if debugging else None
-    )
+        "This is a fault in Penstock: %s.%s",
+        in_a_line(error), advice, exc_info=(kind, error, trace) if debugging else None,
+    )  # fmt: skip
+
+
+def show_thread_fault(args: threading.ExceptHookArgs) -> None:
+    """For ``threading.excepthook``: Python's own would print a stack trace."""
+    if args.exc_value is not None and args.exc_type is not SystemExit:
+        show_fault(args.exc_type, args.exc_value, args.exc_traceback)
+
+
+def show_faults_in_a_line() -> None:
+    """From now on, those that nobody catches, in whatever thread."""
+    sys.excepthook, threading.excepthook = show_fault, show_thread_fault
+
+
+def in_a_line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".rstrip(": ").split())

@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from penstock.cli.invocation import ConfigFile, FileFirst, SinkNames, invocation
 from penstock.cli.look_verbs import AsJson
+from penstock.cli.plain import plain
 from penstock.cli.signals import stop_on_signals
 from penstock.cli.status_table import to_stdout
 from penstock.pipeline import Pipeline
@@ -106,7 +106,7 @@ def _table(letters: Sequence[DeadLetter]) -> Table:
             str(letter.id), letter.sink, letter.qualified_name, letter.op, _key(letter), str(letter.lsn),
             letter.at.isoformat(" ", "seconds"), letter.reason,
         )  # fmt: skip
-        shown.add_row(*map(Text, row))
+        shown.add_row(*map(plain, row))
     return shown
 
 

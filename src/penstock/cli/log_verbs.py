@@ -19,12 +19,14 @@ from rich.text import Text
 
 from penstock.changelog.log import ChangeLog
 from penstock.cli.invocation import ConfigFile, FileFirst, invocation
+from penstock.cli.plain import plain
 from penstock.cli.status_table import to_stdout
 from penstock.cli.tables_view import size
 from penstock.config.tables import TableSelection
 from penstock.errors import ConfigError
 from penstock.lsn import LSN, ZERO
 from penstock.pipeline import Pipeline
+from penstock.printable import printable
 from penstock.schema_changes import TableChange
 from penstock.schema_changes.words import in_words
 from penstock.schema_history import Version
@@ -73,7 +75,7 @@ def show(
         if segments:
             for one in islice(segment_lines(log, wanted), limit):
                 tables = ", ".join(one["tables"])
-                typer.echo(f"{one['name']}  {one['rows']:,} changes, {size(one['bytes'])}: {tables}")
+                typer.echo(printable(f"{one['name']}  {one['rows']:,} changes, {size(one['bytes'])}: {tables}"))
             return
         for lines in event_lines(log, wanted, limit):
             sys.stdout.buffer.write(lines)
@@ -124,19 +126,19 @@ def schema(
 
 def _show_version(version: Version) -> None:
     at = version.at if isinstance(version.at, str) else f"{version.at:%Y-%m-%d %H:%M:%S}"
-    typer.echo(f"{version.lsn}  {at}  {version.role}  {version.tag}")
+    typer.echo(printable(f"{version.lsn}  {at}  {version.role}  {version.tag}"))
     for change in version.changes:
         place = f"{change.table}: " if isinstance(change, TableChange) else ""
-        typer.echo(f"    {place}{in_words(change)}")
+        typer.echo(printable(f"    {place}{in_words(change)}"))
 
 
 def _show_table(answer: Answer) -> None:
     shown = list(islice(answer.rows, ROWS_FOR_PEOPLE))
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in answer.columns:
-        table.add_column(Text(name), overflow="fold")
+        table.add_column(plain(name), overflow="fold")
     for row in shown:
-        table.add_row(*(Text("NULL", "dim") if value is None else Text(str(value)) for value in row))
+        table.add_row(*(Text("NULL", "dim") if value is None else plain(str(value)) for value in row))
     to_stdout().print(table)
     if next(answer.rows, None) is not None:
         typer.echo(f"These are the first {ROWS_FOR_PEOPLE} rows. For all of them, use --json.", err=True)

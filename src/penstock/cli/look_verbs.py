@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from penstock.cli.invocation import ConfigFile, invocation
+from penstock.cli.plain import plain
 from penstock.cli.status_table import show_status, to_stdout
 from penstock.postgres.preflight import Finding
 from penstock.status import status as status_of
@@ -35,7 +36,7 @@ def show_findings(findings: list[Finding]) -> None:
     for finding in findings:
         word, colour = _WORDS[finding.ok]
         console.print(f"{word:8}", style=colour, end="")
-        console.print(" ".join(filter(None, (f"{finding.name}:", finding.message, finding.remedy))))
+        console.print(plain(" ".join(filter(None, (f"{finding.name}:", finding.message, finding.remedy)))))
     failed = sum(finding.ok is False for finding in findings)
     console.print(f"{failed} of {len(findings)} checks failed." if failed else "Nothing stands in the way.")
 

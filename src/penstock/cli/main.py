@@ -15,7 +15,7 @@ from penstock import __version__
 from penstock.cli import dead_letter_verbs, log_verbs, look_verbs, pipeline_verbs, rules_verbs, table_verbs, verify_verb
 from penstock.cli.invocation import Invocation, LogFormat
 from penstock.errors import ConfigError, PenstockError
-from penstock.logs import show_error, show_fault
+from penstock.logs import show_error, show_faults_in_a_line
 
 FAILED, BAD_USAGE = 1, 2
 
@@ -90,7 +90,7 @@ app.add_typer(rules_verbs.app, name="rules")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    sys.excepthook = show_fault
+    show_faults_in_a_line()
     command = typer.main.get_command(app)
     try:
         command(args=_global_options_first(sys.argv[1:] if arguments is None else arguments), prog_name="penstock")

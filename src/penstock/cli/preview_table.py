@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.plain import plain
 from penstock.rules.preview import Preview, TextRow
 
 MOST_CHARACTERS = 200  # of a value; with --json it is all there
@@ -15,7 +16,7 @@ _COLOURS = {"changed": "yellow", "dropped": "red", "new": "green", "held back": 
 
 def show_preview(preview: Preview, console: Console) -> None:
     source, target = preview.source.qualified_name, preview.target.qualified_name
-    console.print(Text(source if source == target else f"{source} → {target}", "bold"))
+    console.print(plain(source if source == target else f"{source} → {target}", "bold"))
     rows = preview.rows()
     if not rows:
         console.print("The table has no rows.")
@@ -50,11 +51,11 @@ def _add_row(table: Table, preview: Preview, number: str, before: TextRow, after
         shown = Text("") if mark in ("held back", "dropped") else _value(kept, _COLOURS.get(mark, ""))
         first = index == 0
         said = _marked(mark if first or mark != "held back" else "")
-        table.add_row(number if first else "", Text(name), _value(before[index]), shown, said)
+        table.add_row(number if first else "", plain(name), _value(before[index]), shown, said)
     for place, origin in enumerate(preview.origins):
         if after is not None and origin is None:
             made = preview.target.columns[place].name
-            table.add_row("", Text(made), "", _value(after[place], _COLOURS["new"]), _marked("new"))
+            table.add_row("", plain(made), "", _value(after[place], _COLOURS["new"]), _marked("new"))
 
 
 def _marked(mark: str) -> Text:
@@ -66,4 +67,4 @@ def _value(value: str | None, colour: str = "") -> Text:
     if value is None:
         return Text("NULL", "dim")
     cut = value if len(value) <= MOST_CHARACTERS else f"{value[:MOST_CHARACTERS]}…"
-    return Text("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut), colour)
+    return plain(cut, colour)

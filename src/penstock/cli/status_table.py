@@ -9,6 +9,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.plain import plain
 from penstock.cli.tables_view import size, summary, tables_table
 from penstock.status import LogStatus, SinkStatus, SourceStatus, Status
 
@@ -22,7 +23,7 @@ def to_stdout() -> Console:
 
 
 def show_status(status: Status, console: Console) -> None:
-    console.print(Text.assemble((status.name, "bold"), "  ", _verdict(status)))
+    console.print(Text.assemble(plain(status.name, "bold"), "  ", _verdict(status)))
     console.print(Group(source_line(status.source), log_line(status.log), sinks_table(status.sinks)))
     if status.tables:
         console.print(summary(status.tables))
@@ -43,7 +44,7 @@ def source_line(source: SourceStatus) -> Text:
     if source.retained_bytes is not None:
         parts.append(f"{size(source.retained_bytes)} retained ({source.wal_status})")
         parts.append("being read" if source.active else "not being read")
-    line = Text(f"source  {', '.join(parts)}")
+    line = plain(f"source  {', '.join(parts)}")
     return _with_error(line, source.error)
 
 
@@ -61,7 +62,7 @@ def sinks_table(sinks: Sequence[SinkStatus]) -> Table:
     table.add_column("error", overflow="fold")
     for sink in sinks:
         table.add_row(
-            Text(sink.name), sink.type, Text(sink.state, _COLOURS.get(sink.state, "")), str(sink.lsn or "-"),
+            plain(sink.name), plain(sink.type), Text(sink.state, _COLOURS.get(sink.state, "")), str(sink.lsn or "-"),
             "-" if sink.lag_bytes is None else size(sink.lag_bytes),
             "-" if sink.lag_seconds is None else f"{sink.lag_seconds:,.1f} s",
             f"{sink.changes_total:,}", f"{sink.changes_per_second:,.0f}", _trouble(sink),
@@ -72,8 +73,8 @@ def sinks_table(sinks: Sequence[SinkStatus]) -> Table:
 def _trouble(sink: SinkStatus) -> Text:
     letters = f"{sink.dead_letters:,} dead letter{'s' if sink.dead_letters > 1 else ''}" if sink.dead_letters else ""
     parts = [(letters, "yellow"), (sink.error or "", "red")]
-    return Text(" ").join(Text(*part) for part in parts if part[0])
+    return Text(" ").join(plain(*part) for part in parts if part[0])
 
 
 def _with_error(line: Text, error: str | None) -> Text:
-    return Text.assemble(line, "\n        ", (error, "red")) if error else line
+    return Text.assemble(line, "\n        ", plain(error, "red")) if error else line

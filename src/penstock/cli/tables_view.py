@@ -10,6 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.plain import plain
 from penstock.table_status import TableStatus
 
 MOST_BARS = 8
@@ -25,7 +26,7 @@ def summary(tables: Sequence[TableStatus]) -> Text:
         return Text(f"tables  {_counts([state for _, state in each_once])}")
     names = sorted({table.qualified_name for table in tables})
     shown = f"{', '.join(names[:_NAMES])}{', …' if len(names) > _NAMES else ''}"
-    return Text(f"tables  {len(names)} {_word(tables[0].state)}: {shown}")
+    return plain(f"tables  {len(names)} {_word(tables[0].state)}: {shown}")
 
 
 def tables_table(tables: Sequence[TableStatus]) -> Table:
@@ -37,7 +38,7 @@ def tables_table(tables: Sequence[TableStatus]) -> Table:
     shown.add_column("error", overflow="fold")
     for table in tables:
         shown.add_row(
-            Text(table.qualified_name), Text(table.sink), Text(table.state, _COLOURS.get(table.state, "")),
+            plain(table.qualified_name), plain(table.sink), Text(table.state, _COLOURS.get(table.state, "")),
             _number(table.rows_copied), _number(table.rows_estimated), _size(table.bytes_copied),
             _size(table.bytes_estimated), _number(table.rows_per_second), _left(table), _trouble(table),
         )  # fmt: skip
@@ -72,7 +73,7 @@ def _bars(tables: Sequence[TableStatus]) -> Table:
     for _ in range(4):
         grid.add_column(justify="right", no_wrap=True)
     for table in tables:
-        grid.add_row(Text(_name(table)), _bar(table), Text(_rows(table)), *_pace(table))
+        grid.add_row(plain(_name(table)), _bar(table), Text(_rows(table)), *_pace(table))
     return grid
 
 
@@ -91,9 +92,9 @@ def _pace(table: TableStatus) -> tuple[str, str, str]:
 def _troubles(tables: Sequence[TableStatus]) -> Iterator[Text]:
     failed = [table for table in tables if table.state == "failed"]
     for table in failed[:MOST_BARS]:
-        yield Text(f"{_name(table)}: {table.error or 'failed'}", "red")
+        yield plain(f"{_name(table)}: {table.error or 'failed'}", "red")
     for waited_for in sorted({table.waiting_for for table in tables if table.waiting_for}):
-        yield Text(f"waiting for {waited_for}", "yellow")
+        yield plain(f"waiting for {waited_for}", "yellow")
 
 
 def _counts(states: Sequence[str]) -> str:
@@ -130,8 +131,8 @@ def _left(table: TableStatus) -> str:
 
 def _trouble(table: TableStatus) -> Text:
     if table.waiting_for:
-        return Text(f"waits for {table.waiting_for}", "yellow")
-    return Text(table.error or "", "red")
+        return plain(f"waits for {table.waiting_for}", "yellow")
+    return plain(table.error or "", "red")
 
 
 def duration(seconds: float) -> str:

@@ -19,6 +19,7 @@ from penstock.cli.look_verbs import AsJson
 from penstock.cli.signals import stop_on_signals
 from penstock.cli.watching import LINE_SECONDS
 from penstock.pipeline import Pipeline
+from penstock.printable import printable
 from penstock.verify.report import Progress as Hears
 from penstock.verify.report import TableReport
 
@@ -88,11 +89,11 @@ def _show(report: TableReport) -> None:
     console.print(f"{_WORDS[report.state]:9}", style=_STYLES[report.state], end="")
     because = f"  {report.because}" if report.because else ""
     name = f"{report.qualified_name} as {report.target}" if report.target else report.qualified_name
-    console.print(f"{report.sink}  {name}  {report.rows:,} rows{because}")
+    console.print(printable(f"{report.sink}  {name}  {report.rows:,} rows{because}"))
     for note in report.notes:
-        console.print(f"         {note}")
+        console.print(printable(f"         {note}"))
     for difference in report.differences:
-        console.print(f"         {difference}")
+        console.print(printable(f"         {difference}"))
     if report.more:
         console.print(f"         and more than these {len(report.differences)}")
 
@@ -137,6 +138,6 @@ def _watched() -> Iterator[Hears]:
 
         def hear(sink: str, table: str, rows: int, estimated: int | None) -> None:
             total = None if estimated is None else max(rows, estimated)
-            bars.update(bar, description=f"{sink}  {table}", completed=rows, total=total)
+            bars.update(bar, description=printable(f"{sink}  {table}"), completed=rows, total=total)
 
         yield hear

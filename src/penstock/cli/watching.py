@@ -16,6 +16,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from penstock.cli.plain import plain
 from penstock.cli.status_table import log_line, sinks_table, source_line
 from penstock.cli.tables_view import MOST_BARS, progress_bars, progress_line
 from penstock.config.model import Config
@@ -138,7 +139,7 @@ def render(config: Config, names: Sequence[str] = ()) -> RenderableType:
     try:
         found = status(config, ask_source=False)
     except PenstockError as error:
-        return Text(str(error), "red")
+        return plain(str(error), "red")
     bars = progress_bars(_tables(found, names))
     shown = (source_line(found.source), log_line(found.log), sinks_table(_sinks(found, names)))
     return Group(*shown, *([bars] if bars else []))
@@ -148,7 +149,7 @@ def render_copy(config: Config) -> RenderableType:
     try:
         found = status(config, ask_source=False)
     except PenstockError as error:
-        return Text(str(error), "red")
+        return plain(str(error), "red")
     return progress_bars(found.tables) or Text("")
 
 

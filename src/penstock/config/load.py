@@ -26,8 +26,7 @@ def load_config(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
     try:
         return parse_config(_read(file), environ).below(file.absolute().parent)
     except ConfigError as error:
-        lines = "\n".join(f"{file}: {line}" for line in error.message.splitlines())
-        raise ConfigError(lines, error.advice) from None
+        raise ConfigError.of((f"{file}: {mistake}" for mistake in error.sentences), error.advice) from None
 
 
 def _read(file: Path) -> str:
@@ -57,7 +56,7 @@ def parse_config(text: str, environ: Mapping[str, str] = os.environ) -> Config:
         # What could not be expanded is not judged a second time by the text that stands in its place.
         found += [(at, text) for at, text in _worded(error, expanded) if at not in expansion.mistakes]
     if found:
-        raise ConfigError("\n".join(_line(path, text) for path, text in found))
+        raise ConfigError.of(_line(path, text) for path, text in found)
     return config
 
 

@@ -107,7 +107,7 @@ def _refuse_misfits(config: Config, connection: Connection, table: Table, captur
         if finding.ok is False and finding.name.partition(".")[0] in own
     ]
     if wrong:
-        raise ConfigError("\n".join(wrong))
+        raise ConfigError.of(wrong)
 
 
 def _refuse_frames(config: Config, table: Table) -> None:

@@ -55,7 +55,7 @@ def refuse_unfit(config: Config, parts: Directory) -> None:
         findings = rule_findings(connection, config, tables)
     wrong = [finding for finding in findings if finding.ok is False]
     if wrong:
-        raise ConfigError("\n".join(f"{one.name}: {one.message} {one.remedy}".rstrip() for one in wrong))
+        raise ConfigError.of(f"{one.name}: {one.message} {one.remedy}".rstrip() for one in wrong)
     for finding in findings:
         logger.warning("%s: %s %s", finding.name, finding.message, finding.remedy)
     _refuse_escaped(config, parts, [table.relation for table in tables])
