@@ -53,8 +53,9 @@ POLICIES: dict[type[errors.PenstockError], Policy] = {
     ),
     errors.LogGap: Policy(
         Verdict.STOP,
-        "Load the sink afresh; or let it start where the log does: remove its position, in penstock.progress of a duckdb or "
-        "postgres target, else its state under state_dir.",
+        "Stop, move the sink's target away (in postgres: drop its tables and the schema penstock), delete checkpoints/<sink> "
+        "and parts/sink-<sink>.json under state_dir, and start: the sink begins where the log does, and the copy modes import "
+        "its tables again.",
     ),
     errors.TableAltered: Policy(Verdict.RETRY, "Its import begins anew by itself."),
     errors.DecodeError: Policy(Verdict.STOP, "Report it with the message above; nothing was skipped."),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.changelog.admission import Ready, write_ready
+from penstock.errors import LogFull
 from penstock.imports import jobs
 from penstock.imports.copying import Copying, TableCopy
 from penstock.imports.handover import ChunkReceipt, Committed, Handover
@@ -119,6 +120,17 @@ def test_a_chunk_that_is_there_when_somebody_begins_to_read_it_is_not_read(left:
     left.advance()
     left.stage(1, rows=7)
     assert left.copy(1, "postgresql://127.0.0.1:1/nowhere") == CopiedChunk(left.id, 1, rows=7, bytes=70)
+
+
+def test_a_chunk_whose_receipt_finds_no_room_is_an_error_of_ours_not_a_failed_task_of_sparks(
+    left: Left, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object) -> None:
+        raise LogFull("No space left on the disk.")
+
+    left.advance()
+    monkeypatch.setattr(Handover, "write_receipt", no_room)
+    assert isinstance(left.copy(1, database).error, LogFull)
 
 
 def test_what_attempts_left_goes_with_the_import(left: Left) -> None:

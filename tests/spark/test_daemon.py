@@ -35,6 +35,18 @@ def test_the_process_that_tells_offsets_ends_without_a_word_as_well(at_once: boo
         assert runner.communicate(timeout=60)[1] == b""
 
 
+def test_the_process_that_tells_offsets_ends_without_a_word_if_the_query_has_ended_before_it_asks() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as spark:
+        port = str(spark.getsockname()[1])
+    runner = subprocess.run(
+        [worker_python(), "-m", "pyspark.sql.streaming.python_streaming_source_runner"],
+        capture_output=True,
+        timeout=60,
+        env={**os.environ, "PYTHON_WORKER_FACTORY_PORT": port, "PYTHON_WORKER_FACTORY_SECRET": "secret"},
+    )
+    assert runner.stderr == b""
+
+
 @pytest.mark.parametrize("at_once", [False, True], ids=["ended", "reset"])
 def test_a_worker_whose_connection_spark_closes_ends_without_a_word(at_once: bool) -> None:
     daemon = subprocess.Popen(

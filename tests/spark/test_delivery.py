@@ -8,7 +8,7 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.errors import SinkError, SinkRefused
+from penstock.errors import LogFull, SinkError, SinkRefused, SparkLost
 from penstock.rules.model import RuleSettings
 from penstock.rules.passage import Passage
 from penstock.sinks.contract import Sink
@@ -152,3 +152,15 @@ def test_without_a_checkpoint_a_sinks_own_record_says_where_to_go_on(
     with duckdb.connect(tmp_path / "lake.duckdb", read_only=True) as connection:
         rows = connection.execute("select id from public.t0 order by id").fetchall()
     assert rows == [(3,), (6,), (9,), (30,)]
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [("java.io.IOException: No space left on device", LogFull), ("java.lang.OutOfMemoryError", SparkLost)],
+)
+def test_a_full_disk_under_sparks_checkpoint_is_told_as_such(
+    said: str, kind: type, spark: SparkSession, state: PipelineState
+) -> None:
+    error = SinkDelivery(spark, CountingSink("counting"), state).diagnose(RuntimeError(f"Query failed: {said}"))
+    assert type(error) is kind
+    assert ("checkpoints/counting" in str(error)) == (kind is LogFull)

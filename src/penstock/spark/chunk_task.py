@@ -82,7 +82,10 @@ class ChunkTask:
         if isinstance(done, PenstockError):
             return CopiedChunk(job, chunk.number, error=done)
         receipt = ChunkReceipt(chunk.number, counted.rows, counted.bytes, done, staging, chunk.after, reader.snapshot)
-        handover.write_receipt(job, receipt)
+        try:
+            handover.write_receipt(job, receipt)
+        except PenstockError as error:  # such as a full disk; raised, it would be a failed task in Spark's words
+            return CopiedChunk(job, chunk.number, error=error)
         failpoints.reach(failpoints.CHUNK_STAGED)
         return CopiedChunk(job, chunk.number, counted.rows, counted.bytes)
 

@@ -6,6 +6,8 @@ driver commits them. What moves through the JVM is units and receipts, never row
 
 from __future__ import annotations
 
+import errno
+import os
 import pickle
 import threading
 import time
@@ -21,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock import failpoints
 from penstock.changelog.log import ChangeLog
 from penstock.changelog.plan import plan
-from penstock.errors import LogGap, PenstockError, SinkRefused, SinkUnavailable, SparkLost
+from penstock.errors import LogFull, LogGap, PenstockError, SinkRefused, SinkUnavailable, SparkLost
 from penstock.imports.record import TableRecord
 from penstock.lsn import LSN, ZERO
 from penstock.rules.passage import NO_RULES, Passage
@@ -36,6 +38,7 @@ from penstock.state import CaptureState, PipelineState, SinkState, now, staged_b
 from penstock.storage import Directory
 
 _LONGEST_LINE = 500
+_DISK_FULL = os.strerror(errno.ENOSPC)
 
 
 class BatchFailed(Exception):
@@ -315,6 +318,10 @@ class SinkDelivery:
                 plan(self._log, position, end, 1)
         except PenstockError as error:
             return error
+        if not self.gave_up and _DISK_FULL in str(failure):  # Java has no error number for it, only the system's words
+            return LogFull(
+                f"No space left on the disk of {self._state.checkpoint_uri(self._name)}, Spark's checkpoint."
+            )
         return SparkLost(f"Spark gave up a batch: {self.gave_up or _in_a_line(failure)}")
 
     def settle(self) -> None:
