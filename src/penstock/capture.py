@@ -14,6 +14,7 @@ from contextlib import suppress
 
 from penstock.changelog.clustering import Chunk, Clusterer, chunk
 from penstock.changelog.log import ChangeLog
+from penstock.changelog.merging import Merger
 from penstock.changelog.retention import Retention
 from penstock.changelog.writer import LogWriter
 from penstock.config.model import Config
@@ -136,6 +137,8 @@ class _Session:
         self._describer = RelationDescriber(self._url)
         clusterer = Clusterer(start, self._describer, self._config.log.segment_bytes)
         self._writer = LogWriter(self._log, clusterer, self._log_bytes)
+        self._editing = threading.Lock()  # the log's old segments: retention and merging take turns
+        self._merger = Merger(self._state.log_uri, self._config.log.segment_bytes, self._editing)
         self._heartbeat = Heartbeat(self._url, self._config.source.heartbeat)
         self._imports = {sink.name: Handover(self._state.root, sink.name) for sink in self._config.sinks}
         self._saved_at = 0.0
@@ -144,10 +147,12 @@ class _Session:
 
     def run(self) -> None:
         try:
+            self._merger.start()
             self._read()
             self._writer.wait_idle(10)
             self._keep_house(pending=True)  # what was received and not handed over is forgotten here, and comes again
         finally:
+            self._merger.stop()
             self._writer.close()
             self._describer.close()
             self._heartbeat.close()
@@ -258,6 +263,9 @@ class _Session:
         return position if position is None or imports is None else min(position, imports)
 
     def _enforce_retention(self, slowest: LSN | None) -> None:
-        if slowest is not None and self._writer.idle:
-            # A segment that is being written meanwhile is counted by the writer itself.
-            self._writer.bytes = self._retention.enforce(min(slowest, self._confirmed), time.time())
+        if slowest is not None and self._writer.idle and self._editing.acquire(blocking=False):
+            try:
+                # A segment that is being written meanwhile is counted by the writer itself.
+                self._writer.bytes = self._retention.enforce(min(slowest, self._confirmed), time.time())
+            finally:
+                self._editing.release()

@@ -111,6 +111,10 @@ class LogCorrupt(LogError):
     pass
 
 
+class SegmentMissing(LogCorrupt):
+    pass
+
+
 class LogGap(LogError):
     pass
 

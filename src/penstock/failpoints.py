@@ -11,6 +11,9 @@ import signal
 
 SEGMENT_WRITTEN = "segment_written"  # on disk under its temporary name, not visible
 SEGMENT_VISIBLE = "segment_visible"  # renamed, not yet acknowledged to Postgres
+UNION_WRITTEN = "union_written"  # of small segments: on disk under its temporary name, not visible
+UNION_VISIBLE = "union_visible"  # renamed; the segments that it is made of are still there
+MERGED_DELETED = "merged_deleted"  # one of those is deleted, others are still there
 BATCH_STAGED = "batch_staged"  # every receipt is there, the sink has not committed
 BATCH_COMMITTED = "batch_committed"  # the sink has committed, Spark's checkpoint does not know
 SCHEMA_FOLLOWED = "schema_followed"  # the target's transaction has a schema change, but not all of the batch
@@ -23,7 +26,8 @@ IMPORT_CAUGHT_UP = "import_caught_up"  # the table's changes are in the sink, th
 TABLE_SWAPPED = "table_swapped"  # in the target's transaction the new table has the old one's place; not committed
 IMPORT_ENDED = "import_ended"  # the table has joined in the sink's record, nobody else knows
 NAMES = (
-    SEGMENT_WRITTEN, SEGMENT_VISIBLE, BATCH_STAGED, SCHEMA_FOLLOWED, BATCH_APPLIED, BATCH_COMMITTED,
+    SEGMENT_WRITTEN, SEGMENT_VISIBLE, UNION_WRITTEN, UNION_VISIBLE, MERGED_DELETED,
+    BATCH_STAGED, SCHEMA_FOLLOWED, BATCH_APPLIED, BATCH_COMMITTED,
     CHUNK_COPIED, CHUNK_KEPT, CHUNK_STAGED, CHUNK_COMMITTED, IMPORT_CAUGHT_UP, TABLE_SWAPPED, IMPORT_ENDED,
 )  # fmt: skip
 

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import duckdb
@@ -119,8 +120,8 @@ class _Scans:
 
 
 def _change_rows(log: ChangeLog, wanted: LogRange) -> Iterator[pa.RecordBatch]:
-    for segment in wanted.segments(log):
-        for changes in wanted.changes(log, segment):
+    for segments in wanted.segments(log):
+        for changes in wanted.changes(segments):
             if changes.relation != MESSAGES:
                 for some in slices(changes):
                     yield _record_batch(some)
@@ -152,5 +153,6 @@ def _texts(changes: ChangeBatch, append: Callable[[Line, Shape, Values], None]) 
 
 
 def _segment_rows(log: ChangeLog, wanted: LogRange) -> Iterator[pa.RecordBatch]:
-    for row in segment_lines(log, wanted):
-        yield pa.RecordBatch.from_pylist([row], _SEGMENTS)
+    lines = segment_lines(log, wanted)
+    while rows := list(islice(lines, 1000)):
+        yield pa.RecordBatch.from_pylist(rows, _SEGMENTS)

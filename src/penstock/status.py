@@ -197,12 +197,13 @@ class _Behind:
         if not lag or self.captured is None:
             return None if lag is None else 0.0
         start = sink if sink is not None else self.captured.begin
-        for stretch in self.contents.stretches:
-            if stretch.end > start:
-                try:
-                    return self._age(self.log.open(stretch.segments[0]).last_commit_time / 1_000_000)
-                except LogError:
-                    return None  # deleted since the listing, so the sink has it by now; or damaged, which others tell
+        for stretch in self.contents.after(start):
+            try:
+                oldest = self.log.open(stretch.segments[0]).first_commit_time(start)
+            except LogError:
+                return None  # deleted since the listing, so the sink has it by now; or damaged, which others report
+            if oldest is not None:
+                return self._age(oldest / 1_000_000)
         return self._age(self.captured.updated_at)
 
     def _held(self, sink: LSN | None) -> LSN | None:

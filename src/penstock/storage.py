@@ -12,6 +12,7 @@ import errno
 import json
 import os
 import threading
+import time
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from penstock.errors import ConfigError, LogError, LogFull
 
 _TEMPORARY = ".writing-"
 _DELETE_TRIES = 10
+_SMALL_FILE = 128 << 10
+_CLOCK_TICK_NS = 50_000_000  # file systems keep times in steps of up to 10 ms
 
 
 @dataclass(frozen=True)
@@ -125,9 +128,25 @@ class Directory:
             return size
 
     def open(self, name: str) -> Any:
-        """A random-access Arrow file; mapped into memory where it is local."""
+        """A random-access Arrow file. A large local one is mapped into memory; a small one is read at once, which is faster
+        and keeps no file open."""
         path = f"{self.path}/{name}"
-        return pa.memory_map(path) if self.is_local else self._fs.open_input_file(path)
+        if not self.is_local:
+            return self._fs.open_input_file(path)
+        with open(path, "rb", buffering=0) as file:
+            content = file.read(_SMALL_FILE + 1)
+        return pa.BufferReader(content) if len(content) <= _SMALL_FILE else pa.memory_map(path)
+
+    def modified(self) -> int | None:
+        """When a file last came or went, for telling whether ``entries`` may have changed since. None: that cannot be told,
+        because it was so recently that one more change would get the same time, or because the file system does not say."""
+        if not self.is_local:
+            return None
+        try:
+            modified = os.stat(self.path).st_mtime_ns
+        except FileNotFoundError:
+            return None
+        return modified if abs(time.time_ns() - modified) > _CLOCK_TICK_NS else None
 
     def delete(self, name: str) -> None:
         with suppress(FileNotFoundError):

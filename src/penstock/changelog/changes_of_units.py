@@ -4,52 +4,70 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.buckets import in_bucket, linked_keys
-from penstock.changelog.log import ChangeLog
 from penstock.changelog.plan import WorkUnit
-from penstock.changelog.segment import SegmentFile, SegmentName
+from penstock.changelog.segment import SegmentFile, SegmentName, between
 from penstock.changes import ChangeBatch, Relation, UInt64s, concat
 from penstock.errors import LogCorrupt
 from penstock.lsn import LSN
 from penstock.pgoutput.columns import decode, have_old_rows
 
 _PIECE_BYTES = 4 << 20
+_MOST_OPEN = 500  # segments
 CHUNK_BYTES = 64 << 20  # decoded at once: bounds an executor's memory whatever the size of a transaction
 
 
-def change_batches(log: ChangeLog, units: Sequence[WorkUnit], after: LSN) -> Iterator[ChangeBatch]:
-    """Changes with a commit at or after ``after``, in order within each table; one batch per definition and chunk.
+class OpensSegments(Protocol):
+    """The change log, or segments of it that are open already."""
+
+    def open(self, name: SegmentName) -> SegmentFile: ...
+
+
+def change_batches(
+    log: OpensSegments, units: Sequence[WorkUnit], after: LSN, upto: LSN | None = None
+) -> Iterator[ChangeBatch]:
+    """Changes of transactions that end after ``after`` and not after ``upto``, in order within each table; one batch per
+    definition and chunk.
 
     A unit may want only later ones.
     """
-    reader = _Reader(log)
+    reader = _Reader(log, after, upto)
     for (_table, bucket, buckets), members in groupby(units, key=lambda unit: (unit.table, unit.bucket, unit.buckets)):
         some = list(members)
         choose = _bucket(bucket, buckets, _linked(reader, some)) if buckets > 1 else _everything
-        for batch in _decoded(reader, some, after, choose):
+        for batch in _decoded(reader, some, choose):
             if len(batch):
                 yield batch
 
 
 class _Reader:
-    """Keeps the segments of a task open: a task reads many tables of the same few segments."""
+    """Keeps the last segments of a task open: a task reads many tables of the same few segments."""
 
-    def __init__(self, log: ChangeLog) -> None:
-        self._log = log
+    def __init__(self, log: OpensSegments, after: LSN, upto: LSN | None) -> None:
+        self._log, self._after, self._upto = log, after, upto
         self._open: dict[str, SegmentFile] = {}
 
     def rows(self, unit: WorkUnit) -> tuple[Relation, list[pa.RecordBatch], bool]:
-        name = SegmentName.parse(unit.segment)
+        """The relation, those of its rows that are in the range and that the unit wants, and whether all are inserts."""
+        segment = self._open.get(unit.segment) or self._opened(unit.segment)
+        entry = segment.entry(unit.oid)
+        after = max(self._after, LSN.parse(unit.after))
+        rows = [between(batch, after, self._upto) for batch in segment.rows(entry)]
+        return entry.relation, [batch for batch in rows if batch.num_rows], entry.inserts == entry.rows
+
+    def _opened(self, segment: str) -> SegmentFile:
+        name = SegmentName.parse(segment)
         if name is None:
-            raise LogCorrupt(f"{unit.segment} is not the name of a segment.")
-        segment = self._open.get(unit.segment) or self._log.open(name)
-        self._open[unit.segment] = segment
-        entry = segment.relations[unit.entry]
-        return entry.relation, segment.rows(entry), entry.inserts == entry.rows
+            raise LogCorrupt(f"{segment} is not the name of a segment.")
+        while len(self._open) >= _MOST_OPEN:
+            del self._open[next(iter(self._open))]
+        self._open[segment] = self._log.open(name)
+        return self._open[segment]
 
 
 _Choose = Callable[[Relation, pa.RecordBatch], pa.RecordBatch]
@@ -69,19 +87,19 @@ def _bucket(bucket: int, buckets: int, linked: UInt64s) -> _Choose:
     return choose
 
 
-def _decoded(reader: _Reader, units: Sequence[WorkUnit], after: LSN, choose: _Choose) -> Iterator[ChangeBatch]:
+def _decoded(reader: _Reader, units: Sequence[WorkUnit], choose: _Choose) -> Iterator[ChangeBatch]:
     """Chunks end where the definition changes and at CHUNK_BYTES."""
-    pending: list[pa.RecordBatch] = []
+    pending, size = list[pa.RecordBatch](), 0
     relation: Relation | None = None
     for unit in units:
         described, batches, _ = reader.rows(unit)
-        if pending and (described != relation or sum(batch.nbytes for batch in pending) >= CHUNK_BYTES):
+        if pending and (described != relation or size >= CHUNK_BYTES):
             assert relation is not None
             yield from _decode(relation, pending, choose)
-            pending = []
+            pending, size = [], 0
         relation = described
-        wanted = max(after, LSN.parse(unit.after))
-        pending += [rows for batch in batches if (rows := _from(batch, wanted)).num_rows]
+        pending += batches
+        size += sum(batch.nbytes for batch in batches)
     if pending and relation is not None:
         yield from _decode(relation, pending, choose)
 
@@ -101,14 +119,6 @@ def _decode(relation: Relation, pending: list[pa.RecordBatch], choose: _Choose) 
 
 def _decode_piece(relation: Relation, some: list[pa.RecordBatch], choose: _Choose) -> ChangeBatch:
     return decode(relation, choose(relation, some[0] if len(some) == 1 else pa.concat_batches(some)))
-
-
-def _from(rows: pa.RecordBatch, after: LSN) -> pa.RecordBatch:
-    """Without what the sink has already; the log's first segment may begin before the batch does."""
-    commits = rows.column("commit_lsn").to_numpy()
-    if len(commits) == 0 or commits[0] >= after:
-        return rows
-    return rows.slice(int(np.searchsorted(commits, int(after))))
 
 
 def _linked(reader: _Reader, units: Sequence[WorkUnit]) -> UInt64s:

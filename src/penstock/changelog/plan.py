@@ -28,7 +28,7 @@ SMALL_BYTES = 1 << 20  # a whole batch below this is one task
 class WorkUnit:
     segment: str
     table: str
-    entry: int  # which of the segment's relations
+    oid: int  # which of the segment's relations
     bucket: int
     buckets: int  # 1: the whole table
     rows: int
@@ -39,14 +39,13 @@ class WorkUnit:
 @dataclass(frozen=True)
 class _Found:
     segment: SegmentName
-    entry: int
     rows: RelationRows
     after: LSN
 
     def unit(self, bucket: int = 0, buckets: int = 1) -> WorkUnit:
         return WorkUnit(
-            str(self.segment), self.rows.relation.qualified_name, self.entry, bucket, buckets, self.rows.rows,
-            self.rows.bytes // buckets, str(self.after),
+            str(self.segment), self.rows.relation.qualified_name, self.rows.relation.oid, bucket, buckets,
+            self.rows.rows, self.rows.bytes // buckets, str(self.after),
         )  # fmt: skip
 
 
@@ -70,10 +69,10 @@ def plan(
     found: list[_Found] = []
     for stretch in log.after(start, end):
         for name in stretch.segments:
-            for entry, rows in enumerate(log.relations(name)):
+            for rows in log.relations(name):
                 after = admit(rows.relation)
                 if after is not None and after < stretch.end:
-                    found.append(_Found(name, entry, rows, after))
+                    found.append(_Found(name, rows, after))
     tasks = 1 if sum(unit.rows.bytes for unit in found) < SMALL_BYTES else parallelism
     groups = [group for units in _by_table(found) for group in _divide(units, tasks)]
     return _pack(groups, tasks)

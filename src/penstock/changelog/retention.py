@@ -39,6 +39,8 @@ class Retention:
         oldest = int((now - self._seconds) * 1_000_000)
         bytes_kept = contents.bytes
         for stretch in expired(stretches, needed_from, self._commit_times, oldest):
+            # What was merged into it first: without the union, some of these without the others would be a hole.
+            self._log.delete(name for name in contents.merged if stretch.segments[-1].covers(name))
             self._log.delete(reversed(stretch.segments))  # the complete one first: parts alone are invisible
             bytes_kept -= stretch.bytes
         return bytes_kept

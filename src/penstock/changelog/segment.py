@@ -10,6 +10,9 @@ A *complete* segment (flag c) holds the transactions that end after ``start`` an
 ``end`` of the segment before it, so that a missing file shows as a hole. A transaction larger than a segment begins with
 *partial* segments (flag p, parts 0, 1, …) and ends in a complete one with the same ``start``: without that one, readers
 do not see the parts. Flag s: a table's definition changed just before this segment, so no batch goes across.
+
+Small segments are merged into larger ones (``merging.py``): a complete segment may be the union of several others, which
+are deleted a little later. So a reader that planned with one of those finds its rows in the merged segment, by their LSNs.
 """
 
 from __future__ import annotations
@@ -18,14 +21,16 @@ import json
 import re
 import zlib
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.changes import Relation
-from penstock.errors import LogCorrupt
+from penstock.errors import LogCorrupt, SegmentMissing
 from penstock.lsn import LSN
 from penstock.storage import Directory
 
@@ -38,6 +43,7 @@ ROWS = pa.schema(
         ("commit_time", pa.int64()),
     ]
 )
+_VERSION = 2
 _METADATA, _CHECKSUM = b"penstock", b"penstock.checksum"  # the latter is that of the former
 # What Arrow raises on reading bytes that are not what was written.
 _DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, IndexError, MemoryError)
@@ -62,6 +68,15 @@ class SegmentName:
         if match is None:
             return None
         return cls(LSN(match[1], 16), LSN(match[2], 16), int(match[3]), match[4] == "c", match[5] == "s")
+
+    @property
+    def whole(self) -> bool:
+        """It holds all of its transactions, without any partial segment before it."""
+        return self.complete and self.part == 0
+
+    def covers(self, other: SegmentName) -> bool:
+        """Whether it is the union of ``other`` and more."""
+        return self.whole and other.whole and self.start <= other.start and other.end <= self.end
 
 
 @dataclass(frozen=True)
@@ -96,7 +111,7 @@ class SegmentContent:
         for relation, batches in self.relations:
             listing.append(_describe(relation, first_batch, batches))
             first_batch += len(batches)
-        metadata = {"version": 1, "last_commit_time": self.last_commit_time, "relations": listing}
+        metadata = {"version": _VERSION, "last_commit_time": self.last_commit_time, "relations": listing}
         encoded = json.dumps(metadata).encode()
         schema = ROWS.with_metadata({_METADATA: encoded, _CHECKSUM: str(zlib.crc32(encoded)).encode()})
         with pa.ipc.new_file(stream, schema) as writer:
@@ -107,7 +122,7 @@ class SegmentContent:
 
 def _describe(relation: Relation, first_batch: int, batches: Sequence[pa.RecordBatch]) -> dict[str, Any]:
     return {
-        "relation": relation.to_json(),
+        "relation": json.dumps(relation.to_json()),
         "first_batch": first_batch,
         "batches": len(batches),
         "rows": sum(batch.num_rows for batch in batches),
@@ -119,9 +134,15 @@ def _describe(relation: Relation, first_batch: int, batches: Sequence[pa.RecordB
 
 
 def _count(batch: pa.RecordBatch, kind: bytes) -> int:
-    _validity, offsets, raw = batch.column("payload").buffers()
-    first_bytes = np.frombuffer(raw, np.uint8)[np.frombuffer(offsets, np.int32)[: batch.num_rows]]
-    return int(np.count_nonzero(first_bytes == ord(kind)))
+    """The messages of a kind, by their first byte."""
+    payload = batch.column("payload")
+    _validity, offsets, raw = payload.buffers()
+    places = np.frombuffer(offsets, np.int32)[payload.offset : payload.offset + batch.num_rows]
+    return int(np.count_nonzero(np.frombuffer(raw, np.uint8)[places] == ord(kind)))
+
+
+def has_truncate(rows: pa.RecordBatch) -> bool:
+    return _count(rows, b"T") > 0
 
 
 def _checksum(batches: Sequence[pa.RecordBatch]) -> int:
@@ -140,8 +161,16 @@ def _metadata(schema: pa.Schema) -> dict[str, Any]:
     encoded = schema.metadata[_METADATA]
     if zlib.crc32(encoded) != int(schema.metadata[_CHECKSUM]) or not schema.equals(ROWS):
         raise ValueError("the checksum of its metadata does not match")
-    found: dict[str, Any] = json.loads(encoded)
-    return found
+    metadata: dict[str, Any] = json.loads(encoded)
+    if metadata["version"] != _VERSION:
+        raise ValueError(f"its format is version {metadata['version']}; this Penstock reads version {_VERSION}")
+    return metadata
+
+
+@lru_cache(maxsize=10_000)
+def _relation(encoded: str) -> Relation:
+    """Segments repeat the definitions of their tables, so most have been parsed before."""
+    return Relation.from_json(json.loads(encoded))
 
 
 class SegmentFile:
@@ -149,22 +178,57 @@ class SegmentFile:
 
     def __init__(self, directory: Directory, name: SegmentName) -> None:
         self.name = name
+        self._within: SegmentName | None = None
         self._where = f"{directory.uri}/{name}"
+        self._checked: dict[int, list[pa.RecordBatch]] = {}
         try:
             self._file = pa.ipc.open_file(directory.open(str(name)))
             metadata = _metadata(self._file.schema)
             self.last_commit_time: int = metadata["last_commit_time"]
             self.relations = [
-                RelationRows(**{**entry, "relation": Relation.from_json(entry["relation"])})
-                for entry in metadata["relations"]
+                RelationRows(**{**entry, "relation": _relation(entry["relation"])}) for entry in metadata["relations"]
             ]
         except FileNotFoundError:
-            raise LogCorrupt(f"The segment {self._where} is missing from the change log.") from None
+            raise SegmentMissing(f"The segment {self._where} is missing from the change log.") from None
         except _DAMAGE as error:
             raise self._corrupt(error) from None
 
+    def entry(self, oid: int) -> RelationRows:
+        """What it holds of the relation with this oid."""
+        for entry in self.relations:
+            if entry.relation.oid == oid:
+                return entry
+        raise self._corrupt(f"it has no relation {oid}")
+
     def rows(self, entry: RelationRows) -> list[pa.RecordBatch]:
         """The messages of one relation, checked against their checksum."""
+        if self._within is None:
+            return self._checked_rows(entry)
+        batches = [between(batch, self._within.start, self._within.end) for batch in self._kept_rows(entry)]
+        return [batch for batch in batches if batch.num_rows]
+
+    def first_commit_time(self, after: LSN) -> int | None:
+        """Of its first transaction that ended after ``after``; None if there is none."""
+        batches = (batch for entry in self.relations for batch in self.rows(entry))
+        times = [rows.column("commit_time")[0].as_py() for batch in batches if (rows := between(batch, after)).num_rows]
+        return min(times, default=None)
+
+    def narrowed(self, within: SegmentName) -> SegmentFile:
+        """The same file, read as a segment that was merged into it.
+
+        The numbers of rows and bytes in ``relations`` remain those of the merged segment: upper bounds.
+        """
+        narrowed = copy(self)
+        narrowed._within = within
+        return narrowed
+
+    def _kept_rows(self, entry: RelationRows) -> list[pa.RecordBatch]:
+        """Checked once, however many of the segments that were merged are read from here."""
+        if entry.relation.oid not in self._checked:
+            self._checked[entry.relation.oid] = self._checked_rows(entry)
+        return self._checked[entry.relation.oid]
+
+    def _checked_rows(self, entry: RelationRows) -> list[pa.RecordBatch]:
         try:
             batches = [self._file.get_batch(entry.first_batch + index) for index in range(entry.batches)]
             for batch in batches:
@@ -178,3 +242,16 @@ class SegmentFile:
 
     def _corrupt(self, why: object) -> LogCorrupt:
         return LogCorrupt(f"The segment {self._where} of the change log is damaged: {why}.")
+
+
+def between(rows: pa.RecordBatch, start: LSN, end: LSN | None = None) -> pa.RecordBatch:
+    """Of rows in commit order, those of transactions that end after ``start`` and not after ``end``.
+
+    ``commit_lsn`` is where a commit's record begins: at or after the end of the transaction before it.
+    """
+    commits = rows.column("commit_lsn").to_numpy()
+    if len(commits) == 0 or (commits[0] >= start and (end is None or commits[-1] < end)):
+        return rows
+    first = int(np.searchsorted(commits, np.uint64(start)))
+    last = len(commits) if end is None else int(np.searchsorted(commits, np.uint64(end)))
+    return rows.slice(first, max(last - first, 0))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from penstock.changelog.admission import read_admission
 from penstock.changelog.log import ChangeLog
+from penstock.changelog.segment import RelationRows, SegmentName, between, has_truncate
 from penstock.config.model import Config
 from penstock.errors import ImportFailed, LogFull, PenstockError
 from penstock.imports import jobs
@@ -353,16 +354,23 @@ def in_words(error: PenstockError) -> str:
 
 
 def truncated_since(log: ChangeLog, oid: int, start: LSN) -> bool:
-    """Whether the log has a TRUNCATE of the table. One in a segment that begins before ``start`` does not count."""
+    """Whether the log has a TRUNCATE of the table in a transaction that ended after ``start``."""
     contents = log.contents()
     stretches = log.after(start) if contents.end is not None and contents.end > start else []
     return any(
-        entry.truncates and entry.relation.oid == oid
+        _truncates_after(log, name, entry, start)
         for stretch in stretches
-        if stretch.start >= start
         for name in stretch.segments
         for entry in log.relations(name)
+        if entry.truncates and entry.relation.oid == oid
     )
+
+
+def _truncates_after(log: ChangeLog, name: SegmentName, entry: RelationRows, start: LSN) -> bool:
+    if name.start >= start:
+        return True
+    segment = log.open(name)
+    return any(has_truncate(between(rows, start)) for rows in segment.rows(segment.entry(entry.relation.oid)))
 
 
 def _holds(planned: TableLayout, now: TableLayout) -> bool:

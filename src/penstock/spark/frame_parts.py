@@ -52,30 +52,29 @@ class Inputs(Protocol):
 
 @dataclass(frozen=True)
 class LoggedChanges:
-    """What the log has of a table: of transactions from ``start`` on, and before ``end`` if it is given."""
+    """What the log has of a table: of transactions that end after ``start`` and not after ``end``."""
 
     log_uri: str
     units: tuple[WorkUnit, ...]
     start: LSN
+    end: LSN
     rules: Passage
-    end: LSN | None = None
     snapshot: str | None = None  # the transactions that it saw are left out
 
     def __call__(self) -> Iterator[Given]:
-        for batch in upto_end(change_batches(ChangeLog(self.log_uri), self.units, self.start), self.end, self.snapshot):
+        changes = change_batches(ChangeLog(self.log_uri), self.units, self.start, self.end)
+        for batch in unseen_by(self.snapshot, changes):
             yield Given(batch.relation, len(batch), int(batch.commit_time[-1]), self.rules.before_frame(batch))
 
 
-def upto_end(changes: Iterator[ChangeBatch], end: LSN | None, snapshot: str | None) -> Iterator[ChangeBatch]:
-    """Those of transactions that end before ``end``, and that the snapshot did not see."""
+def unseen_by(snapshot: str | None, changes: Iterator[ChangeBatch]) -> Iterator[ChangeBatch]:
+    """The changes of transactions that the snapshot did not see; all of them without a snapshot."""
     for batch in changes:
-        wanted = np.ones(len(batch), np.bool_) if end is None else batch.commit_lsn < np.uint64(end)
-        if snapshot is not None:
-            wanted &= ~seen_by(snapshot, batch.xid)
-        if wanted.all():
+        unseen = np.ones(len(batch), np.bool_) if snapshot is None else ~seen_by(snapshot, batch.xid)
+        if unseen.all():
             yield batch
-        elif wanted.any():
-            yield batch.take(np.flatnonzero(wanted))
+        elif unseen.any():
+            yield batch.take(np.flatnonzero(unseen))
 
 
 @dataclass(frozen=True)
@@ -287,7 +286,7 @@ class _Counted:
 def in_order(units: Sequence[tuple[Relation, WorkUnit]]) -> list[list[tuple[Relation, tuple[WorkUnit, ...]]]]:
     """By table, the units of each of its definitions: whole, and in the order of the log, whatever tasks they came from."""
     whole = {
-        (unit.segment, unit.entry): (relation, WorkUnit(unit.segment, unit.table, unit.entry, 0, 1, 0, 0, unit.after))
+        (unit.segment, unit.oid): (relation, WorkUnit(unit.segment, unit.table, unit.oid, 0, 1, 0, 0, unit.after))
         for relation, unit in units
     }
     tables: dict[int, list[tuple[Relation, tuple[WorkUnit, ...]]]] = {}

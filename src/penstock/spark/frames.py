@@ -21,7 +21,6 @@ from pyspark.sql import functions as F
 from penstock.changelog.plan import WorkUnit
 from penstock.changes import Relation
 from penstock.errors import ConfigError, PenstockError, RuleError, SparkLost
-from penstock.lsn import LSN
 from penstock.rules.code import Code
 from penstock.rules.code_rows import LSN_COLUMN, SEQUENCE_COLUMN, schema_of
 from penstock.rules.functions import Function, told
@@ -82,7 +81,7 @@ class Frames:
     ) -> FramedReceipt | None:
         """Changes of tables with such code, from the log to the sink's receipt. None: there are none."""
         tables = [
-            (relation, LoggedChanges(log_uri, some, batch.start, self._ready(relation)))
+            (relation, LoggedChanges(log_uri, some, batch.start, batch.end, self._ready(relation)))
             for definitions in in_order(units)
             for relation, some in definitions
         ]
@@ -93,7 +92,7 @@ class Frames:
     ) -> Inputs:
         """One table's changes of a part of an import."""
         ((_, whole),) = (one for some in in_order([(relation, unit) for unit in units]) for one in some)
-        return LoggedChanges(log_uri, whole, batch.start, self._ready(relation), LSN(batch.end), snapshot)
+        return LoggedChanges(log_uri, whole, batch.start, batch.end, self._ready(relation), snapshot)
 
     def write(self, tables: Sequence[tuple[Relation, Inputs]], batch: Batch) -> FramedReceipt:
         """Raises what the code, or the sink, is refused for."""

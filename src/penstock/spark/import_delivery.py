@@ -35,7 +35,7 @@ from penstock.schema_changes.kinds import TableChange
 from penstock.schema_changes.logged import logged_commands
 from penstock.sinks.contract import Batch, ImportPart, Sink, UnderWay
 from penstock.spark.delivery import SinkDelivery
-from penstock.spark.frame_parts import upto_end
+from penstock.spark.frame_parts import unseen_by
 from penstock.spark.writer import outcome
 from penstock.state import PipelineState
 from penstock.storage import Directory
@@ -310,10 +310,10 @@ class ImportDelivery:
         if not any(stretch.has_schema_change for stretch in self._log.after(start, end)):
             return
         units = [unit for task in plan(self._log, start, end, 1, _schema_log_from(start)) for unit in task]
-        for command in logged_commands(change_batches(self._log, units, start)):
+        for command in logged_commands(change_batches(self._log, units, start, end)):
             for change in command.changes:
                 about_it = isinstance(change, TableChange) and change.table.oid == manifest.relation.oid
-                if about_it and not isinstance(change, _HARMLESS) and command.at[0] < end:
+                if about_it and not isinstance(change, _HARMLESS):
                     raise TableAltered(
                         f"{manifest.relation.qualified_name} was altered in the source at {LSN(command.at[0])} "
                         f"({type(change).__name__}) while it was imported."
@@ -349,6 +349,5 @@ class _ChangesWriter:
     rules: Passage = NO_RULES
 
     def __call__(self, units: Sequence[WorkUnit]) -> bytes:
-        changes = change_batches(ChangeLog(self.log_uri), units, self.batch.start)
-        wanted = upto_end(changes, self.batch.end, self.snapshot)
-        return pickle.dumps(outcome(self.sink, self.batch, wanted, self.rules))
+        changes = change_batches(ChangeLog(self.log_uri), units, self.batch.start, self.batch.end)
+        return pickle.dumps(outcome(self.sink, self.batch, unseen_by(self.snapshot, changes), self.rules))

@@ -31,7 +31,7 @@ def moved_keys(
     tasks = plan(log, start, min(end, last), spark.sparkContext.defaultParallelism, admit) if last > start else []
     if not tasks:
         return []
-    looker = _Looker(log.directory.uri, start, only_key_changes=asked is not None)
+    looker = _Looker(log.directory.uri, start, end, only_key_changes=asked is not None)
     results = spark.sparkContext.parallelize(tasks, len(tasks)).map(looker).collect()
     found = [result for result in results if result is not None]
     if asked is None:
@@ -44,8 +44,9 @@ def moved_keys(
 class _Looker:
     log_uri: str
     start: LSN
+    end: LSN
     only_key_changes: bool
 
     def __call__(self, units: Sequence[WorkUnit]) -> Any:
-        changes = change_batches(ChangeLog(self.log_uri), units, self.start)
+        changes = change_batches(ChangeLog(self.log_uri), units, self.start, self.end)
         return key_changes(changes) if self.only_key_changes else keys_to_read_again(changes)

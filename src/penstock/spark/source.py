@@ -30,7 +30,7 @@ from penstock.spark.typed_rows import TypedTable
 
 DEFAULT_BATCH_BYTES = 128 << 20
 UNIT_SCHEMA = (
-    "batch_start string, batch_end string, admission long, segment string, table string, entry int, bucket int, "
+    "batch_start string, batch_end string, admission long, segment string, table string, oid long, bucket int, "
     "buckets int, rows long, bytes long, after string"
 )
 _MUCH_BYTES = 128 << 10  # waiting for the next batch
@@ -96,8 +96,10 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:
         begin = _lsn(start)
         most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
-        if self._target is not None and begin >= self._target:
-            return start
+        if self._target is not None:
+            if begin >= self._target:
+                return start
+            self._target = self._log.end_of_stretch_at(self._target)
         begin = max(begin, self._resume)
         self._let_gather(begin)
         return _offset(self._log.end_of_next_batch(begin, most, self._target))
@@ -138,7 +140,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]] | Iterator[pa.RecordBatch]:
         part = cast(UnitsPartition, partition)
         if self._table is not None:
-            yield from self._table.read(self._log, part.units, part.start)
+            yield from self._table.read(self._log, part.units, part.start, part.end)
         else:
             for unit in part.units or [_NO_UNIT]:  # so that the batch has a row that says where it ends
                 yield str(part.start), str(part.end), part.admission, *astuple(unit)

@@ -45,7 +45,7 @@ class TypedTable:
             raise ConfigError(f'option "unrepresentable" is {unrepresentable!r}; use error, null or text.')
         for stretch in reversed(log.contents().stretches):
             for segment in reversed(stretch.segments):
-                for entry in log.open(segment).relations:
+                for entry in log.relations(segment):
                     if entry.relation.qualified_name == name:
                         return cls(entry.relation, unrepresentable)  # type: ignore[arg-type]
         raise ConfigError(f"The log {log.directory.uri} holds no change of table {name}, so its columns are not known.")
@@ -58,8 +58,8 @@ class TypedTable:
         columns = [pa.field(c.name, arrow_type(c, self.unrepresentable)) for c in self.relation.columns]
         return pa.schema(columns + _CHANGE_FIELDS)
 
-    def read(self, log: ChangeLog, units: Sequence[WorkUnit], after: LSN) -> Iterator[pa.RecordBatch]:
-        for batch in change_batches(log, units, after):
+    def read(self, log: ChangeLog, units: Sequence[WorkUnit], after: LSN, upto: LSN) -> Iterator[pa.RecordBatch]:
+        for batch in change_batches(log, units, after, upto):
             yield self._record_batch(batch)
 
     def _record_batch(self, batch: ChangeBatch) -> pa.RecordBatch:

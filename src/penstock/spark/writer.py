@@ -52,8 +52,9 @@ class Writer:
         framed = self._for_frames(log, of_tables)
         if framed:
             of_tables = [unit for unit in of_tables if all(unit is not other for _, other in framed)]
-        logged = logged_commands(change_batches(log, [unit for unit in units if unit.table == SCHEMA_LOG], batch.start))
-        counted = Counted(change_batches(log, of_tables, batch.start))
+        of_schema_log = [unit for unit in units if unit.table == SCHEMA_LOG]
+        logged = logged_commands(change_batches(log, of_schema_log, batch.start, batch.end))
+        counted = Counted(change_batches(log, of_tables, batch.start, batch.end))
         receipt = pickle.dumps(outcome(self.sink, batch, iter(counted), self.rules))
         return pa.RecordBatch.from_arrays(
             [
@@ -72,7 +73,8 @@ class Writer:
         found = []
         for unit in units:
             name = SegmentName.parse(unit.segment)
-            relation = log.relations(name)[unit.entry].relation if name is not None else None
+            entries = log.relations(name) if name is not None else []
+            relation = next((entry.relation for entry in entries if entry.relation.oid == unit.oid), None)
             if relation is not None and self.rules.runs_in_frame(relation):
                 found.append((relation, unit))
         return found
