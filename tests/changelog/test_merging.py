@@ -17,7 +17,7 @@ from penstock.changelog.merging import FEWEST, GRACE_SECONDS, Merger, group_to_m
 from penstock.changelog.plan import plan
 from penstock.changelog.retention import Retention
 from penstock.changelog.segment import SegmentFile, SegmentName
-from penstock.errors import LogFull, LogGap, SegmentMissing
+from penstock.errors import LogError, LogFull, LogGap, SegmentMissing
 from penstock.lsn import LSN
 from penstock.storage import Directory
 from tests.changelog.log_scripts import START, LoggedRow, LogScript, log_scripts, rows_of, write_log
@@ -304,7 +304,7 @@ def test_a_damaged_segment_stays_apart_and_the_others_are_merged(tmp_path: Path)
         try:
             while merger.step(1000.0):
                 pass
-        except merging.LogError:
+        except LogError:
             continue
     merger.step(1000.0 + GRACE_SECONDS)
     assert str(damaged) in files(log)

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock import failpoints
+from penstock.changelog import merging
 from penstock.state import SinkState, now
 from penstock.testing.conditions import wait_until
 from tests.recovery.deaths import dies
@@ -39,6 +40,32 @@ def test_capture_that_dies_around_a_segment_writes_each_change_once(
     pipeline.insert(6001, 6010)
 
     dies(pipeline, "capture", f"{point}:{segment}")
+    pipeline.capture_all()
+    pipeline.deliver(spark)
+
+    assert pipeline.wrong() == []
+    assert not list(Path(pipeline.log.directory.path).glob(".*")), "temporary files are left"
+
+
+def test_capture_that_dies_while_it_merges_segments_loses_nothing(
+    database: str, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the union is visible, right after, and with a part of the small segments deleted. Then a batch that was planned
+    before comes again: the events' sink has no other record of it than Spark's."""
+    pipeline = PipelineUnderTest(database, tmp_path, "linger: 1ms")
+    pipeline.begin()
+    monkeypatch.setattr(merging, "_LOOK_SECONDS", 1e6)
+    with pipeline.capturing() as capture:
+        for number in range(1, 14):
+            pipeline.insert(number, number)
+            capture.reach(pipeline.committed_now())
+    assert len(pipeline.log.contents().stretches) >= 12
+    dies(pipeline, "deliver", f"{failpoints.BATCH_STAGED}:1", "--once", "--sink", "events")
+
+    for point in (failpoints.UNION_WRITTEN, failpoints.UNION_VISIBLE, f"{failpoints.MERGED_DELETED}:3"):
+        dies(pipeline, "capture", point)
+    assert len(pipeline.log.contents().stretches) < 12
+    pipeline.insert(14, 20)
     pipeline.capture_all()
     pipeline.deliver(spark)
 
