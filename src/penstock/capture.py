@@ -20,6 +20,7 @@ from penstock.changelog.writer import LogWriter
 from penstock.config.model import Config
 from penstock.error_policy import Verdict, policy_for
 from penstock.errors import LogError, LogFull, PenstockError, SlotBusy, SlotLost
+from penstock.history import History, newest_transaction
 from penstock.imports.handover import Handover
 from penstock.lsn import LSN, ZERO
 from penstock.memory import return_large_buffers
@@ -29,6 +30,7 @@ from penstock.postgres.describe import RelationDescriber
 from penstock.postgres.heartbeat import Heartbeat
 from penstock.postgres.replication_stream import ReplicationStream
 from penstock.postgres.slot import slot_state
+from penstock.postgres.timelines import timeline_end
 from penstock.resume import Positions, resume_point
 from penstock.retry import Backoff
 from penstock.state import CaptureState, PipelineState, SourceState, now
@@ -89,7 +91,7 @@ class _Session:
         self._url = config.source.url.get_secret_value()
         self._retention = Retention(log, config.log.retention)
         self._confirmed, start, self._slot, publications = self._compare_positions()
-        self._stream = ReplicationStream(self._url, self._slot, publications, start)
+        self._stream = ReplicationStream(self._url, self._slot, publications, self._history.read_from)
         try:
             self._begin(start)
         except BaseException:
@@ -106,16 +108,23 @@ class _Session:
                 )
             slot = slot_state(connection, found.slot)
             identity = catalog.server_identity(connection)
+            timeline = None if identity.in_recovery else identity.timeline
+            recorded_history = self._state.history()
+            left_at = timeline_end(connection, recorded_history.timeline if recorded_history else None, timeline)
         contents = self._log.contents()
         self._log_bytes, self._log_end = contents.bytes, contents.end
+        newest = newest_transaction(self._log, contents, recorded_history)
         known = Positions(
             found.slot, slot.confirmed_flush_lsn if slot else None, slot.lost_because if slot else None,
             str(identity.system_identifier), slot.current_lsn if slot else ZERO, self._state.source(), contents.end,
             self._state.capture(),
             {sink.name: self._sink_position(sink.name) for sink in config.sinks},
+            newest.final_lsn if newest else None, left_at,
         )  # fmt: skip
         start = resume_point(known)
         assert slot is not None
+        self._history = History(self._state, found.publications, timeline, newest)
+        self._history.expect(slot.confirmed_flush_lsn, start, known.empty_to)
         recorded = self._state.source()
         id = recorded.id if recorded is not None else ""
         self._source_state = SourceState(config.name, str(identity.system_identifier), found.slot, id)
@@ -124,6 +133,7 @@ class _Session:
     def _begin(self, start: LSN) -> None:
         """The slot is ours now, so whatever a dead writer left in the log is ours to clear away."""
         self._state.save(self._source_state)
+        self._history.begin()
         contents = self._log.contents()
         if contents.end != self._log_end:
             raise SlotBusy("Another capture wrote to the log while this one started.")
@@ -169,6 +179,8 @@ class _Session:
             full = size >= most_waiting
             received = 0 if full or not self._has_room() else self._stream.receive(messages, most_received)
             clock = time.monotonic()
+            if self._history.watching:
+                messages = self._history.new_messages(messages, self._stream.server_end)
             if messages:
                 chunks.append(chunk(messages))
                 messages.clear()
@@ -222,10 +234,9 @@ class _Session:
         durable = self._writer.durable
         log_end = durable if durable > self._start else self._log_end_before
         reached = max(self._writer.seen, self._stream.server_end) if idle else durable
-        if reached > self._position:
-            self._heartbeat.postpone()
-        else:
-            self._heartbeat.beat_if_due()
+        if self._history.proven:
+            self._heartbeat.beat_if_due(self._writer.seen)
+            self._history.remember(self._writer.last_transaction)
         self._save(log_end, max(reached, self._position))
         sinks = [self._needed_from(sink.name) for sink in self._config.sinks]
         slowest = min((lsn for lsn in sinks if lsn is not None), default=None) if None not in sinks else None

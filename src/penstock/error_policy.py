@@ -43,6 +43,12 @@ POLICIES: dict[type[errors.PenstockError], Policy] = {
         "The changes between the two positions are gone. Run `penstock destroy` and `penstock init`, and load the sinks "
         "afresh.",
     ),
+    errors.SourceSetBack: Policy(
+        Verdict.STOP,
+        "The source was restored from an earlier copy, or a standby took over that lacked the end: the sinks hold changes "
+        "that are not in the source any more. If this is the source to continue with, run `penstock destroy` and "
+        "`penstock run`: all tables are imported again.",
+    ),
     errors.WrongServer: Policy(
         Verdict.STOP, "Point source.url at the database this pipeline was made for, or use another state_dir."
     ),

@@ -11,6 +11,7 @@
     │   ├── SlotBusy             somebody else reads our slot
     │   ├── SlotLost             our slot is gone, invalidated, or was never made
     │   ├── SourceGap            the slot stands past what we hold: changes are missing
+    │   │   └── SourceSetBack    the source no longer has what was read from it
     │   └── WrongServer          another database system answers behind the URL
     ├── LogError                 something about the change log
     │   ├── LogFull              no room on its disk
@@ -92,6 +93,10 @@ class SlotLost(SourceError):
 
 
 class SourceGap(SourceError):
+    pass
+
+
+class SourceSetBack(SourceGap):
     pass
 
 

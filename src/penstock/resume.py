@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.errors import SlotLost, SourceGap, WrongServer
+from penstock.errors import SlotLost, SourceGap, SourceSetBack, WrongServer
 from penstock.lsn import LSN, ZERO
 from penstock.state import CaptureState, SourceState
 
@@ -27,6 +27,17 @@ class Positions:
     log_end: LSN | None  # None: the log is empty
     captured: CaptureState | None
     sinks: Mapping[str, LSN | None]
+    last_commit: LSN | None = None  # of the newest transaction that we know of
+    timeline_end: LSN | None = (
+        None  # where the server left the timeline that we read last; None: it is on it, or who knows
+    )
+
+    @property
+    def empty_to(self) -> LSN:
+        """Below it there is nothing for us but what is in the log. 0/0: the log was lost."""
+        if self.captured is None or (self.log_end is None and self.captured.log_end > self.captured.begin):
+            return ZERO
+        return self.captured.position
 
 
 def resume_point(known: Positions) -> LSN:
@@ -35,12 +46,15 @@ def resume_point(known: Positions) -> LSN:
     1. The server must be the one that this state was made on: LSNs of another mean nothing.
     2. The slot must exist and still have its WAL, and that must reach as far as what we hold: a server that was restored
        from a backup would give new transactions LSNs that we take for old ones.
-    3. What the slot has confirmed must be in our hands: in the log, or known to hold nothing for us, or, when the log is
+    3. A server on a new timeline must have left the old one behind what we hold, and brought the slot along: one that was
+       made or advanced there may have passed changes by.
+    4. What the slot has confirmed must be in our hands: in the log, or known to hold nothing for us, or, when the log is
        gone, in every sink. Otherwise the server no longer has changes that somebody needs.
     """
     require_same_server(known.system_identifier, known.recorded)
     confirmed = _usable_slot(known)
     _not_set_back(known)
+    _same_history(known, confirmed)
     if known.log_end is None:
         return _resume_without_log(known, confirmed)
     held = max(known.log_end, known.captured.position) if known.captured else known.log_end
@@ -71,11 +85,27 @@ def _not_set_back(known: Positions) -> None:
     held |= {f'sink "{name}"': lsn for name, lsn in known.sinks.items()}
     for who, lsn in held.items():
         if lsn is not None and lsn > known.server_end:
-            raise SourceGap(
+            raise SourceSetBack(
                 f"The server's WAL ends at {known.server_end}, but {who} stands at {lsn}: the server was set back (restored "
                 "from a backup, or failed over to a standby that lacked the end), and what it writes now cannot be told "
                 "from what it wrote before."
             )
+
+
+def _same_history(known: Positions, confirmed: LSN) -> None:
+    """As far as timelines tell. The rest is told by what the server sends: history.py."""
+    if known.timeline_end is None:
+        return
+    if known.last_commit is not None and known.last_commit >= known.timeline_end:
+        raise SourceSetBack(
+            f"The source was set back: the server went over to a new timeline at {known.timeline_end}, and the transaction "
+            f"that committed at {known.last_commit} is not in its history."
+        )
+    if confirmed > known.timeline_end:
+        raise SourceGap(
+            f'The server went over to a new timeline at {known.timeline_end}, and slot "{known.slot}" stands at {confirmed}: '
+            "it was made or advanced there, and changes between may be missing."
+        )
 
 
 def _position(known: Positions) -> LSN:

@@ -7,6 +7,7 @@
     parts/pipeline.json    whose state this is
     parts/source.json      which server, publication and slot this state belongs to
     parts/capture.json     how far the WAL was read
+    parts/history.json     the newest transaction that was read, which the source must still have
     parts/sink-<name>.json how far that sink holds every change durably
 
 The files are how capture and delivery, which may run on two machines, know of each other.
@@ -25,6 +26,7 @@ from typing import IO, Any, TypeVar
 
 from penstock.errors import ConfigError, LogError, SinkUnavailable, SlotBusy
 from penstock.lsn import LSN
+from penstock.pgoutput.messages import Begin
 from penstock.storage import Directory, private
 
 
@@ -53,6 +55,21 @@ class CaptureState:
 
 
 @dataclass(frozen=True)
+class HistoryState:
+    """The newest transaction that capture has dealt with, also one without a change for us: see history.py."""
+
+    commit_lsn: LSN | None  # None: there was none yet
+    xid: int = 0
+    commit_time: int = 0
+    publications: tuple[str, ...] = ()  # by which it was read
+    timeline: int | None = None  # of the primary that was read last; None: it was a standby
+
+    @property
+    def transaction(self) -> Begin | None:
+        return None if self.commit_lsn is None else Begin(self.commit_lsn, self.commit_time, self.xid)
+
+
+@dataclass(frozen=True)
 class SinkState:
     lsn: LSN | None  # None: the sink has not begun
     updated_at: float
@@ -68,7 +85,7 @@ _STAGED_BATCH = re.compile(r"[0-9A-F]+-[0-9A-F]+")  # see staged_batch_uri
 _CAPTURE_LOCK = "capture.lock"
 _DIRECTORIES = ("log", "checkpoints", "staging", "imports", "parts")
 
-T = TypeVar("T", SourceState, CaptureState, SinkState)
+T = TypeVar("T", SourceState, CaptureState, HistoryState, SinkState)
 
 
 def staged_batch_uri(staging_uri: str, end: LSN) -> str:
@@ -124,11 +141,15 @@ class PipelineState:
     def capture(self) -> CaptureState | None:
         return self._read("capture", CaptureState)
 
+    def history(self) -> HistoryState | None:
+        return self._read("history", HistoryState)
+
     def sink(self, name: str) -> SinkState | None:
         return self._read(f"sink-{name}", SinkState)
 
-    def save(self, state: SourceState | CaptureState | SinkState, sink: str = "") -> None:
-        name = {SourceState: "source", CaptureState: "capture", SinkState: f"sink-{sink}"}[type(state)]
+    def save(self, state: SourceState | CaptureState | HistoryState | SinkState, sink: str = "") -> None:
+        names = {SourceState: "source", CaptureState: "capture", HistoryState: "history", SinkState: f"sink-{sink}"}
+        name = names[type(state)]
         self.parts.write_json(f"{name}.json", {k: _encode(k, v) for k, v in asdict(state).items()})
 
     def remove(self) -> list[str]:
@@ -209,7 +230,7 @@ def _locked(lock: IO[str]) -> bool:
     return False
 
 
-_LSN_FIELDS = ("begin", "log_end", "position", "lsn")
+_LSN_FIELDS = ("begin", "log_end", "position", "commit_lsn", "lsn")
 
 
 def _encode(name: str, value: Any) -> Any:
@@ -217,4 +238,6 @@ def _encode(name: str, value: Any) -> Any:
 
 
 def _decode(name: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(value)
     return LSN.parse(value) if name in _LSN_FIELDS and value is not None else value

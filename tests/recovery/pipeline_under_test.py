@@ -30,7 +30,7 @@ ITEMS = Table("public", "items", ("id", "value"), ("id",))
 _CONFIG = """
 name: broken
 state_dir: state
-source: {{url: "{url}"}}
+source: {{url: "{url}"{source}}}
 log: {{{log}}}
 sinks:
   - {{name: lake, type: duckdb, path: lake.duckdb}}
@@ -43,7 +43,7 @@ class PipelineUnderTest:
     """Its table is ``items (id int primary key, value text)``; ``log`` is the inside of the config's log section.
 
     ``target``: a database for a replica, whose sink has ``target_settings`` besides, after a comma. ``rules``: lines of the
-    config; those with which the sinks still hold what the source does.
+    config; those with which the sinks still hold what the source does. ``source``: more settings of the source, after a comma.
     """
 
     def __init__(
@@ -54,11 +54,12 @@ class PipelineUnderTest:
         target: str | None = None,
         target_settings: str = "",
         rules: str = "",
+        source: str = "",
     ) -> None:
         self.url, self.directory, self.target = url, directory, target
         self.file = directory / "penstock.yaml"
         replica = _REPLICA.format(url=target, settings=target_settings) if target else ""
-        self.file.write_text(_CONFIG.format(url=url, log=log) + replica + rules)
+        self.file.write_text(_CONFIG.format(url=url, log=log, source=source) + replica + rules)
         self.config = load_config(self.file)
         self.pipeline = Pipeline(self.config)
         self.state = self.pipeline.state

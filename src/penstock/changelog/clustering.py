@@ -36,6 +36,7 @@ class Clusterer:
     def __init__(self, position: LSN, describe: DescribeRelation, segment_bytes: int) -> None:
         self.position = position  # end of the last complete segment: the next one's start
         self.seen = position  # end of the last transaction, also of those without a row
+        self.last_transaction: pgoutput.Begin | None = None
         self._describe = describe
         self._segment_bytes = segment_bytes
         self._relations: dict[int, tuple[bytes, Relation]] = {}
@@ -150,8 +151,12 @@ class Clusterer:
         """Messages up to the end of a transaction."""
         if last <= first:
             return
-        self._keep(Rows(run, first, last, self._open))
-        self.seen = LSN(run.end_lsn(last - 1))
+        rows = Rows(run, first, last, self._open)
+        self._keep(rows)
+        self.seen = max(self.seen, LSN(run.end_lsn(last - 1)))
+        commit_lsn, xid, commit_time = rows.begun
+        if xid:  # otherwise there are but messages outside transactions
+            self.last_transaction = pgoutput.Begin(LSN(commit_lsn), commit_time, xid)
         self._open = OpenTransaction()
         self._gathered_is_part = False
         if self._gathered_bytes >= self._segment_bytes:

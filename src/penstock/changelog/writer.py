@@ -11,6 +11,7 @@ from penstock.changelog.log import ChangeLog
 from penstock.changelog.segment import SegmentContent
 from penstock.errors import LogFull
 from penstock.lsn import LSN
+from penstock.pgoutput.messages import Begin
 from penstock.retry import Backoff
 
 logger = logging.getLogger(__name__)
@@ -28,6 +29,7 @@ class LogWriter:
     def __init__(self, log: ChangeLog, clusterer: Clusterer, log_bytes: int) -> None:
         self.durable: LSN = clusterer.position  # end of the last complete segment on disk
         self.seen: LSN = clusterer.position  # end of the last transaction handled, also of those that left no row
+        self.last_transaction: Begin | None = None  # likewise
         self.bytes = log_bytes
         self._log, self._clusterer = log, clusterer
         self._error: BaseException | None = None
@@ -82,7 +84,7 @@ class LogWriter:
                 for content in self._clusterer.add(chunks, self._flush):
                     self._write(content)
                 if not self._clusterer.unflushed:
-                    self.seen = self._clusterer.seen
+                    self.seen, self.last_transaction = self._clusterer.seen, self._clusterer.last_transaction
             except BaseException as error:  # noqa: BLE001  carried to the thread that owns this writer, which raises it
                 self._error = error
             with self._wake:
