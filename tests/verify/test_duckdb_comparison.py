@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
 
+import duckdb
 import pytest
 
 from penstock.errors import SinkRefused
 from penstock.postgres.connection import Connection
+from penstock.sinks import duckdb_file
+from penstock.sinks.duckdb_file import DuckDBFile
 from penstock.verify import duckdb_target
+from tests.sinks.other_process import OtherProcess
 from tests.verify.duckdb_mirror import Mirror, said
 
 ITEMS = """
@@ -259,23 +262,40 @@ def test_many_chunks_in_parallel_give_the_same_as_one(mirror: Mirror) -> None:
 
 
 def test_a_file_that_another_process_has_open_is_waited_for(items: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = (
-        f"import duckdb, sys; held = duckdb.connect({str(items.path)!r}); print('open', flush=True); sys.stdin.read()"
-    )
     waits = []
-    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == b"open\n"
+    with OtherProcess(items.path, reads=False) as other:
 
         def closes_it(seconds: float) -> None:
             waits.append(seconds)
-            other.communicate()
+            other.leave()
 
         clock = SimpleNamespace(sleep=closes_it, monotonic=time.monotonic)  # its own: other threads sleep, too
+        monkeypatch.setattr(duckdb_file, "_PATIENCE_SECONDS", 0.0)  # of the file itself; verify has more
         monkeypatch.setattr(duckdb_target, "time", clock)
         position = items.target.position()
     assert position is not None
     assert len(waits) == 1
+
+
+def test_a_table_is_read_in_sessions_between_which_the_file_is_free(
+    mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror.source("create table public.many (id int primary key, v text)")
+    mirror.source("insert into public.many select n, 'x' from generate_series(1, 1000) n")
+    mirror.fill("many")
+    monkeypatch.setattr(duckdb_target, "_FEWEST_ROWS", 100)
+    monkeypatch.setattr(duckdb_target, "_SESSION_SECONDS", 0.0)  # each is too long, so the next one is the shortest
+    mirror.target.rows_at_once = 100
+    sessions = []
+    opened = DuckDBFile.opened
+
+    def counted(file: DuckDBFile, read_only: bool = False) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
+        sessions.append(read_only)
+        return opened(file, read_only)
+
+    monkeypatch.setattr(DuckDBFile, "opened", counted)
+    assert mirror.compare("many").state == "equal"
+    assert len(sessions) > 10
 
 
 def test_without_a_file_there_is_nothing_to_compare(mirror: Mirror) -> None:

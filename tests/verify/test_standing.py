@@ -12,7 +12,7 @@ from penstock.errors import SinkUnavailable
 from penstock.lsn import LSN
 from penstock.postgres import catalog, subscription
 from penstock.postgres.connection import Connection, connect
-from penstock.state import CaptureState, PipelineState
+from penstock.state import CaptureState, PipelineState, SinkState
 from penstock.verify.standing import Standing
 
 
@@ -100,3 +100,28 @@ def test_a_sink_without_a_position_holds_nothing_yet(source: Connection, state: 
     assert found is not None
     with pytest.raises(SinkUnavailable, match='Sink "lake" holds nothing yet'):
         Standing(source, found, state, "lake", lambda: None).catch_up()
+
+
+def test_a_sink_that_a_delivery_notes_to_be_behind_is_not_looked_into(source: Connection, state: PipelineState) -> None:
+    """To open a DuckDB file again and again would keep out the sink that is waited for."""
+    looks: list[int] = []
+
+    def look() -> LSN | None:
+        looks.append(1)
+        return LSN(1 << 60)
+
+    source.execute("insert into public.t values (1)")
+    slot = subscription.find(source, "shop")
+    assert slot is not None
+    waiting = Standing(source, slot, state, "lake", look, patience=0)
+    state.save(SinkState(LSN(1), 0.0, "retrying", "The file is open elsewhere."), "lake")
+    with state.exclusive(["lake"]):
+        with pytest.raises(
+            SinkUnavailable, match="although the pipeline runs \\(The file is open elsewhere\\)"
+        ) as stuck:
+            waiting.catch_up()
+        assert "`penstock status FILE`" in str(stuck.value.advice)
+        assert looks == []
+        state.save(SinkState(LSN(1 << 60), 0.0), "lake")
+        waiting.catch_up()
+    assert looks == [1]

@@ -1,6 +1,7 @@
 """A DuckDB file as the target: the source's rows are cast as the sink casts them, and DuckDB hashes both sides alike.
 
-The file is open for a moment at a time, so that the sink, which needs it for itself while it commits, waits for little.
+The file is open for a moment at a time, so that the sink, which needs it for itself while it commits, waits for little: a
+table is read in parts that take a fraction of a second each, and the file has a rest in between (``duckdb_lock.Rests``).
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from penstock.verify.target import Columns, Expected, Figures, Key, Row, figures
 
 _PATIENCE = 60.0  # for a file that somebody has open
 _PAUSE = 0.05
-_ROWS_AT_ONCE = 2_000_000  # of the target, between opening the file and closing it
+_SESSION_SECONDS = 0.2  # between opening the file and closing it
+_FEWEST_ROWS, _FIRST_ROWS, _MOST_ROWS = 20_000, 200_000, 5_000_000  # read in that time
 
 T = TypeVar("T")
 Engine = duckdb.DuckDBPyConnection
@@ -39,6 +41,7 @@ class DuckDBTarget:
         self.settings, self.source_url, self.publications = settings, source_url, publications
         self._file = DuckDBFile(settings.path, settings.name, settings.memory)
         self._lock = threading.Lock()  # two readers in turns would keep the file open for ever
+        self.rows_at_once = _FIRST_ROWS
 
     def close(self) -> None:
         self._file.close()
@@ -60,6 +63,18 @@ class DuckDBTarget:
                 if time.monotonic() > until:
                     raise
                 time.sleep(_PAUSE)
+
+    def read_rows(self, query: str, rows: int) -> pa.Table:
+        """What a query over so many rows gives. How many to read next time follows from how long it took."""
+
+        def look(engine: Engine) -> pa.Table:
+            began = time.monotonic()
+            result = arrow(engine, query)
+            fitting = int(rows * _SESSION_SECONDS / max(time.monotonic() - began, 1e-3))
+            self.rows_at_once = max(_FEWEST_ROWS, min(fitting, 2 * rows, _MOST_ROWS))
+            return result
+
+        return self.read(look)
 
     def position(self) -> LSN | None:
         def look(engine: Engine) -> LSN | None:
@@ -115,30 +130,27 @@ class DuckDBPair:
 
     def target_figures(self, buckets: int) -> Figures:
         figures = no_figures(buckets)
-        for part in self._parts():
-            query = self._target_rows.figures(part, buckets)
-            figures += figures_of(self._target.read(lambda engine, query=query: arrow(engine, query)), buckets)  # type: ignore[misc]
+        for part in self._parts(lambda rows: self._target_rows.figures(rows, buckets)):
+            figures += figures_of(part, buckets)
         return figures
 
     def source_keys(self, chunk: Chunk, buckets: int, wanted: Sequence[int]) -> pa.Table:
         return self._source.keys(chunk, buckets, wanted)
 
     def target_keys(self, buckets: int, wanted: Sequence[int]) -> pa.Table:
-        found = []
-        for part in self._parts():
-            query = self._target_rows.keys(part, buckets, wanted)
-            found.append(self._target.read(lambda engine, query=query: arrow(engine, query)))  # type: ignore[misc]
+        found = list(self._parts(lambda rows: self._target_rows.keys(rows, buckets, wanted)))
         return pa.concat_tables(found) if found else self._target_rows.no_keys()
 
     def source_rows(self, keys: Sequence[Key]) -> list[tuple[Key, str, Row]]:
         return self._source.with_keys(keys)
 
     def target_rows(self, keys: Sequence[Key]) -> list[tuple[Key, Row]]:
-        wanted = key_table(keys)
+        wanted, has_nulls = key_table(keys), any(None in key for key in keys)
 
         def look(engine: Engine) -> list[tuple[str | None, ...]]:
             engine.register("wanted", wanted)
-            found = engine.execute(self._target_rows.texts(self._part(), among="wanted")).fetchall()
+            rows = self._part() if has_nulls else self._target_rows.narrowed(self._part(), among="wanted")
+            found = engine.execute(self._target_rows.texts(rows, among="wanted")).fetchall()
             engine.unregister("wanted")
             return found
 
@@ -147,16 +159,20 @@ class DuckDBPair:
     def _there(self, name: str) -> str:
         return quoted(self._mirrored.columns[name][0]) if name in self._mirrored.columns else "NULL"
 
-    def _parts(self) -> Iterator[str]:
-        """The target's table in parts by row number. Numbers that move meanwhile make suspects, which are looked at again."""
+    def _parts(self, query: Callable[[str], str]) -> Iterator[pa.Table]:
+        """What a query gives over each part of the target's table, by row number. Numbers that move meanwhile make suspects,
+        which are looked at again."""
         if any(name.lower() == "rowid" for name, _ in self._mirrored.columns.values()):  # that is what it means there
-            yield self._part()
+            yield self._target.read(lambda engine: arrow(engine, query(self._part())))
             return
-        query = f"SELECT coalesce(max(rowid), -1) FROM {self._mirrored.sql}"
-        last = int(self._target.read(lambda engine: engine.execute(query).fetchall())[0][0])
-        for first in range(0, last + 1, _ROWS_AT_ONCE):
-            end = [f"rowid < {first + _ROWS_AT_ONCE}"] if first + _ROWS_AT_ONCE <= last else []
-            yield self._part(f"rowid >= {first}", *end)
+        highest = f"SELECT coalesce(max(rowid), -1) FROM {self._mirrored.sql}"
+        last = int(self._target.read(lambda engine: engine.execute(highest).fetchall())[0][0])
+        first = 0
+        while first <= last:
+            rows = self._target.rows_at_once
+            end = [f"rowid < {first + rows}"] if first + rows <= last else []
+            yield self._target.read_rows(query(self._part(f"rowid >= {first}", *end)), rows)
+            first += rows
 
     def _part(self, *conditions: str) -> str:
         """Of the target's rows that are this table's."""

@@ -15,6 +15,7 @@ from penstock.changes import Column
 from penstock.pgoutput.types import Unrepresentable
 from penstock.sinks.duckdb_types import duckdb_type
 
+_FROM_TEXT = {"BOOLEAN", "SMALLINT", "INTEGER", "BIGINT", "UUID", "DATE", "TIMESTAMP", "TIMESTAMPTZ", "VARCHAR"}
 _EQUAL_BEYOND_TEXT = ("FLOAT", "DOUBLE", "INTERVAL")
 
 
@@ -60,6 +61,16 @@ class HashedRows:
             return query
         key = ", ".join(f"t{column}" for column in self.key)
         return f"SELECT * FROM ({query}) QUALIFY row_number() OVER (PARTITION BY {key}) <= {most}"
+
+    def narrowed(self, source: str, among: str) -> str:
+        """The rows whose key may be one of ``among``, where no key is NULL: few to write as text, of a table with many. All rows,
+        if keys of such types do not come back from their text as they were."""
+        kinds = [self.types[column] for column in self.key]
+        if not all(kind in _FROM_TEXT or kind.startswith("DECIMAL(") for kind in kinds) or not kinds:
+            return source
+        keys = ", ".join(f'TRY_CAST(k{index} AS {kind}) AS "key {index}"' for index, kind in enumerate(kinds))
+        same = " AND ".join(f'{self._cast(column)} = w."key {index}"' for index, column in enumerate(self.key))
+        return f"(SELECT * FROM {source} SEMI JOIN (SELECT {keys} FROM {among}) AS w ON {same})"
 
     def _hashed(self, source: str) -> str:
         key = ", ".join(self._hashable(index) for index in self.key)

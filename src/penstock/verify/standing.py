@@ -25,6 +25,8 @@ from penstock.state import PipelineState
 
 PATIENCE = 60.0  # seconds for which a sink may stand still
 _PAUSE = 0.1
+_START = "Start the pipeline, or bring the sink up to date with `penstock run FILE --once`; then verify again."
+_LOOK = "`penstock status FILE` shows what holds the sink up; verify again when it moves."
 _PEEKED = 10_000  # changes; whether there is one, not how many there are
 
 
@@ -42,17 +44,25 @@ class Standing:
     def catch_up(self) -> LSN:
         """Waits until the sink holds all that is committed now. SinkUnavailable if it does not come that far."""
         until = catalog.wal_marker(self.connection)
-        last, since = self.position(), time.monotonic()
+        last, since = self._position(until), time.monotonic()
         while not self._holds(last, until):
             if self.state.delivering(self.sink) is False:
-                raise self._behind(last, until, "and nothing delivers to it")
+                raise self._behind(last, until, "and nothing delivers to it", _START)
             if time.monotonic() - since > self.patience:
-                raise self._behind(last, until, f"and did not move for {self.patience:.0f} s")
+                raise self._stuck(last, until)
             time.sleep(_PAUSE)
-            found = self.position()
-            if found != last:
-                last, since = found, time.monotonic()
+            position = self._position(until)
+            if position != last:
+                last, since = position, time.monotonic()
         return until
+
+    def _position(self, until: LSN) -> LSN | None:
+        """The target's own record; but as long as a delivery notes that it has not come so far, that will do: to look into a
+        DuckDB file again and again would keep out the sink that is waited for."""
+        noted = self.state.sink(self.sink) if self.state.delivering(self.sink) else None
+        if noted is not None and noted.lsn is not None and not self._holds(noted.lsn, until):
+            return noted.lsn
+        return self.position()
 
     def _holds(self, position: LSN | None, until: LSN) -> bool:
         held = position or ZERO
@@ -84,11 +94,19 @@ class Standing:
             return False
         return row == (True,)
 
-    def _behind(self, position: LSN | None, until: LSN, why: str) -> SinkUnavailable:
+    def _stuck(self, position: LSN | None, until: LSN) -> SinkUnavailable:
+        why = f"and did not move for {self.patience:.0f} s"
+        if not self.state.delivering(self.sink):
+            return self._behind(position, until, why, _START)
+        noted = self.state.sink(self.sink)
+        error = f" ({noted.error.rstrip('.')})" if noted is not None and noted.error else ""
+        return self._behind(position, until, f"{why} although the pipeline runs{error}", _LOOK)
+
+    def _behind(self, position: LSN | None, until: LSN, why: str, advice: str) -> SinkUnavailable:
         stands = f"stands at {position}" if position else "holds nothing yet"
         return SinkUnavailable(
             f'Sink "{self.sink}" {stands}, the source at {until}, {why}: what differs may be on its way.',
-            "Start the pipeline, or bring the sink up to date with `penstock run FILE --once`; then verify again.",
+            advice,
         )
 
 
