@@ -16,33 +16,33 @@ import logging
 import secrets
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from penstock.capture import Capture
 from penstock.config.load import load_config
 from penstock.config.model import Config
-from penstock.config.tables import Selection, table_names
-from penstock.error_policy import Verdict, policy_for
-from penstock.errors import ConfigError, PenstockError, SinkUnavailable, SourceRefused
+from penstock.config.tables import table_names
+from penstock.errors import ConfigError, PenstockError, SourceRefused
 from penstock.imports.copying import CopierTask
 from penstock.imports.manager import Manager, chosen_tables
 from penstock.lsn import LSN
 from penstock.postgres import catalog, migrations, subscription
 from penstock.postgres.connection import Connection, connect
-from penstock.postgres.preflight import Finding, check_source
+from penstock.postgres.preflight import Finding
 from penstock.postgres.publication import Reconciliation
 from penstock.postgres.schema_log_setup import log_schema_changes
 from penstock.postgres.subscription import Subscription
 from penstock.postgres.tables import tables_matching
+from penstock.readiness import Readiness, telling_what_stays
 from penstock.resume import require_same_server
 from penstock.schema_history import Version, versions
 from penstock.sinks.contract import Sink
 from penstock.sinks.dead_letters import DeadLetter, DeadLetters, Replayed
 from penstock.sinks.registry import sink_class
 from penstock.state import PipelineState, SourceState
-from penstock.supervision import Role, Supervisor, repeated
+from penstock.supervision import ChildMisconfigured, Role, Supervisor, repeated
 from penstock.table_status import TableStatus
 from penstock.tables import Tables
 from penstock.verify.report import Progress, TableReport, unwatched
@@ -58,6 +58,7 @@ class Pipeline:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.state = PipelineState(config.state_dir)
+        self._is_new = False  # whether ``begin`` has made the subscription
 
     @classmethod
     def from_file(cls, path: str | Path) -> Pipeline:
@@ -73,17 +74,34 @@ class Pipeline:
         ``triggers``: whether event triggers shall log schema changes, if the role may create them. By default they come with
         a new subscription, so that a later ``run`` does not overrule who wanted none.
         """
-        self.state.claim(self.config.name)
+        self._readiness().require_state_and_rules()
+        return self._create(triggers)
+
+    def begin(self, sinks: Sequence[str] = (), copy: bool = True) -> Subscription:
+        """What ``run`` does first: refuses what cannot work, then makes what is missing. In this order, so that a mistake in
+        a rule or a sink leaves nothing on the source."""
+        if self.config.source.mode == "copy" and not copy:
+            raise ConfigError("source.mode is copy: without copying, there is nothing to do.", "Leave out --no-copy.")
+        self._readiness(sinks).require()
+        self._is_new = self.state.source() is None
+        return self._create()
+
+    def _create(self, triggers: bool | None = None) -> Subscription:
         source = self.config.source
-        with connect(self._url) as connection:
+        with connect(self._url) as connection, ExitStack() as guarded:
             identifier, recorded = str(catalog.server_identity(connection).system_identifier), self.state.source()
             require_same_server(identifier, recorded)
+            is_new = subscription.find(connection, self.config.name, source.publications) is None
+            if is_new:
+                self._readiness().require_creatable(connection)
+                guarded.enter_context(telling_what_stays())
+            self.state.claim(self.config.name)
             if source.copies:
                 self._require_primary(connection)
                 migrations.migrate(connection)
                 migrations.register(connection, self.config.name)
             if triggers is None:
-                triggers = subscription.find(connection, self.config.name, source.publications) is None
+                triggers = is_new
             if triggers and source.mode != "copy":
                 log_schema_changes(connection, self.config.name)  # before the slot, which tells of rows from then on
             wanted = chosen_tables(connection, self.config)
@@ -217,22 +235,24 @@ class Pipeline:
         copy(self.config, self.sinks(names), self.state, stop, copying)
 
     def run(
-        self, once: bool = False, sinks: Sequence[str] = (), stop: threading.Event | None = None, copy: bool = True
+        self,
+        once: bool = False,
+        sinks: Sequence[str] = (),
+        stop: threading.Event | None = None,
+        copy: bool = True,
+        begun: bool = False,
     ) -> None:
         """Capture, imports and delivery together. ``once``: until every sink holds all that is committed in the source now.
 
         A fresh pipeline gets its subscription first, so that ``run`` alone is enough to begin. In ``mode: copy`` it is always
-        once, and in the end nothing is left in the source.
+        once, and in the end nothing is left in the source. ``begun``: the caller has called ``begin`` itself.
         """
+        if not begun:
+            self.begin(sinks, copy)
         copies, stop = self.config.source.copies and copy, stop or threading.Event()
-        only_copy = self.config.source.mode == "copy"
-        if only_copy and not copies:
-            raise ConfigError("source.mode is copy: without copying, there is nothing to do.", "Leave out --no-copy.")
-        self._refuse_to_start(self.sinks(sinks))
-        self.init()
         self.reconcile()
         self._warn_of_tables_without_identity()
-        until = self._committed_now() if once or only_copy else None
+        until = self._committed_now() if once or self.config.source.mode == "copy" else None
         self._supervise(tuple(sinks), until, stop, CopierTask(once=until is not None) if copies else None)
         self._clear_away_unless(stop)
 
@@ -248,7 +268,11 @@ class Pipeline:
         if not elsewhere and not tables:
             self.run(once=True, stop=stop)
             return
-        self.init()
+        if elsewhere:
+            self.init()
+        else:
+            self._readiness().require_selected(tables)
+            self.begin()
         with self._tables() as known:
             known.keep_in_step()
             oids = tuple(table.oid for table in known.find(tables)) if tables else None
@@ -256,7 +280,6 @@ class Pipeline:
         if elsewhere:
             Supervisor(self.config, elsewhere, None, ("copy",), copying=copying).run(stop)
         else:
-            self._refuse_to_start(self.sinks())
             self._supervise((), self._committed_now(), stop, copying)
             self._clear_away_unless(stop)
 
@@ -269,33 +292,22 @@ class Pipeline:
     def _supervise(
         self, sinks: tuple[str, ...], until: LSN | None, stop: threading.Event, copying: CopierTask | None
     ) -> None:
-        with repeated(self.keep_tables_in_step, RECONCILE_SECONDS, "reconcile"):
-            Supervisor(self.config, sinks, until, self._roles(), copying=copying).run(stop)
+        try:
+            with repeated(self.keep_tables_in_step, RECONCILE_SECONDS, "reconcile"):
+                Supervisor(self.config, sinks, until, self._roles(), copying=copying).run(stop)
+        except ChildMisconfigured:  # by what only Spark can see, such as a column that a `sql` rule does not find
+            self._undo_beginning()
+            raise
+
+    def _undo_beginning(self) -> None:
+        """Of a pipeline that this process has begun and that no sink has anything of."""
+        known = [self.state.sink(sink.name) for sink in self.config.sinks]
+        if self._is_new and all(sink is None or sink.lsn is None for sink in known):
+            for what in self.destroy():
+                logger.info("Removed %s, which this start had made.", what)
 
     def _roles(self) -> tuple[Role, ...]:
         return ("deliver",) if self.state.capturing() else ("capture", "deliver")
-
-    def _refuse_to_start(self, sinks: Sequence[Sink[Any]]) -> None:
-        """Before anything is made on the source: what would not get better by itself."""
-        self.state.require_owner(self.config.name)
-        if self.config.rules:
-            from penstock.rules.validation import refuse_unfit  # and with it what rules need
-
-            refuse_unfit(self.config, self.state.parts)
-        for sink in sinks:
-            name = sink.settings.name
-            if self.state.delivering(name):
-                raise SinkUnavailable(
-                    f'Pipeline "{self.config.name}" is running already: another process delivers to sink "{name}".',
-                    "Stop that one first, or leave it to its work.",
-                )
-            try:
-                sink.check()
-            except PenstockError as error:
-                if policy_for(error).verdict is Verdict.STOP:
-                    raise
-            finally:
-                sink.close()
 
     def _warn_of_tables_without_identity(self) -> None:
         if self.config.source.publications:
@@ -320,50 +332,10 @@ class Pipeline:
 
     def check(self) -> list[Finding]:
         """Everything that would fail, of the source and of the sinks. Changes nothing."""
-        from penstock.spark.java import check_java
+        return self._readiness().findings()
 
-        self.state.require_owner(self.config.name)
-        source = self.config.source
-        copying = source.copying if source.copies else None
-        findings = check_source(self._url, self.config.name, self._chosen(), source.publications, copying)
-        sinks, tables = self.sinks(), self._tables_chosen()
-        for sink in sinks:
-            sink.source_tables, sink.source_is_copied = tables, source.copies
-        if self.config.rules:
-            from penstock.rules.validation import checked
-
-            findings += checked(self.config)
-        return [*findings, *(finding for sink in sinks for finding in self._check_sink(sink)), check_java()]
-
-    def _tables_chosen(self) -> list[tuple[str, str]]:
-        """By schema and name; none if the source cannot be asked."""
-        if self.config.source.publications:
-            return []
-        try:
-            with connect(self._url) as connection:
-                found = tables_matching(connection, chosen_tables(connection, self.config))
-        except PenstockError:
-            return []
-        return [(table.schema, table.table) for table in found]
-
-    def _chosen(self) -> Selection:
-        """The tables that are wanted. If the source cannot be asked, the config's alone: ``check`` finds out why."""
-        try:
-            with connect(self._url) as connection:
-                return chosen_tables(connection, self.config)
-        except PenstockError:
-            return self.config.source.tables
-
-    @staticmethod
-    def _check_sink(sink: Sink[Any]) -> list[Finding]:
-        name = f"sink {sink.settings.name}"
-        try:
-            findings = sink.check()
-        except PenstockError as error:
-            return [Finding(name, False, str(error), policy_for(error).advice)]
-        finally:
-            sink.close()
-        return [Finding(name, True, f"Ready, {sink.guarantee}."), *(findings or ())]
+    def _readiness(self, sinks: Sequence[str] = ()) -> Readiness:
+        return Readiness(self.config, self.state, self.sinks(sinks))
 
     def keep_tables_in_step(self) -> None:
         """New tables that match come in. One that lost its key moves: until then its updates fail, in the source."""

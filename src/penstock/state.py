@@ -27,7 +27,7 @@ from typing import IO, Any, TypeVar
 from penstock.errors import ConfigError, LogError, SinkUnavailable, SlotBusy
 from penstock.lsn import LSN
 from penstock.pgoutput.messages import Begin
-from penstock.storage import Directory, private
+from penstock.storage import Directory, private, translated
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,7 @@ class SinkState:
 
 
 _LOCK_TRIES = 10
+_ANOTHER_PLACE = "Make it a directory that the user of Penstock may write to, or choose another state_dir."
 _STAGED_BATCH = re.compile(r"[0-9A-F]+-[0-9A-F]+")  # see staged_batch_uri
 _CAPTURE_LOCK = "capture.lock"
 _DIRECTORIES = ("log", "checkpoints", "staging", "imports", "parts")
@@ -135,6 +136,12 @@ class PipelineState:
                 "Give each pipeline a state_dir of its own.",
             )
 
+    def require_usable(self) -> None:
+        """LogError where nothing could be written: before anything is made on the source for it."""
+        for directory in (self.root, *(self.root.child(name) for name in _DIRECTORIES)):
+            if reason := directory.why_unusable():
+                raise LogError(f"state_dir {directory.uri} cannot be used: {reason}.", _ANOTHER_PLACE)
+
     def source(self) -> SourceState | None:
         return self._read("source", SourceState)
 
@@ -164,7 +171,8 @@ class PipelineState:
         """One delivery per sink: a second one is refused. On a local disk only; elsewhere it is the operator's care."""
         with ExitStack() as held:
             for name in sinks if self.root.is_local else ():
-                lock = held.enter_context(open(self._lock_file(name), "w", opener=private))
+                with translated(str(self._lock_file(name))):
+                    lock = held.enter_context(open(self._lock_file(name), "w", opener=private))
                 if not _locked(lock):
                     raise SinkUnavailable(
                         f'Another process delivers to sink "{name}".', "Stop it, or leave this sink to it."
@@ -177,7 +185,9 @@ class PipelineState:
         if not self.root.is_local:
             yield
             return
-        with open(Path(self.parts.path, _CAPTURE_LOCK), "w", opener=private) as lock:
+        with ExitStack() as held:
+            with translated(str(Path(self.parts.path, _CAPTURE_LOCK))):
+                lock = held.enter_context(open(Path(self.parts.path, _CAPTURE_LOCK), "w", opener=private))
             if not _locked(lock):
                 raise SlotBusy("Another process captures into this log.", "Stop it, or leave it to its work.")
             yield
@@ -200,6 +210,9 @@ class PipelineState:
             return False
         except BlockingIOError:
             return True
+        except OSError as error:
+            with translated(str(path)):
+                raise error
         return False
 
     def _lock_file(self, sink: str) -> Path:

@@ -11,10 +11,12 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pwd
+import tempfile
 import threading
 import time
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,7 +66,12 @@ class Directory:
                 self._fs.create_dir(self.path, recursive=True)
 
     def exists(self) -> bool:
-        return bool(self._fs.get_file_info(self.path).type != fs.FileType.NotFound)
+        with _translated(self.uri):
+            return bool(self._fs.get_file_info(self.path).type != fs.FileType.NotFound)
+
+    def why_unusable(self) -> str | None:
+        """Why nothing could be written there, if so. Looked at without leaving a trace; on a local disk only."""
+        return why_unwritable(self.path) if self.is_local else None
 
     def entries(self) -> list[FileEntry]:
         """Complete files only; an absent directory is an empty one."""
@@ -131,11 +138,12 @@ class Directory:
         """A random-access Arrow file. A large local one is mapped into memory; a small one is read at once, which is faster
         and keeps no file open."""
         path = f"{self.path}/{name}"
-        if not self.is_local:
-            return self._fs.open_input_file(path)
-        with open(path, "rb", buffering=0) as file:
-            content = file.read(_SMALL_FILE + 1)
-        return pa.BufferReader(content) if len(content) <= _SMALL_FILE else pa.memory_map(path)
+        with _translated(f"{self.uri}/{name}", but_missing=True):
+            if not self.is_local:
+                return self._fs.open_input_file(path)
+            with open(path, "rb", buffering=0) as file:
+                content = file.read(_SMALL_FILE + 1)
+            return pa.BufferReader(content) if len(content) <= _SMALL_FILE else pa.memory_map(path)
 
     def modified(self) -> int | None:
         """When a file last came or went, for telling whether ``entries`` may have changed since. None: that cannot be told,
@@ -149,7 +157,7 @@ class Directory:
         return modified if abs(time.time_ns() - modified) > _CLOCK_TICK_NS else None
 
     def delete(self, name: str) -> None:
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError), _translated(f"{self.uri}/{name}", but_missing=True):
             self._fs.delete_file(f"{self.path}/{name}")
 
     def delete_all(self) -> None:
@@ -176,7 +184,10 @@ class Directory:
 
     def read_json(self, name: str) -> dict[str, Any] | None:
         try:
-            with self._fs.open_input_stream(f"{self.path}/{name}") as stream:
+            with (
+                _translated(f"{self.uri}/{name}", but_missing=True),
+                self._fs.open_input_stream(f"{self.path}/{name}") as stream,
+            ):
                 data = json.loads(stream.read())
         except FileNotFoundError:
             return None
@@ -208,18 +219,70 @@ def make_private_directory(path: str | Path) -> None:
                     raise
 
 
-class _translated:
-    def __init__(self, where: str) -> None:
-        self.where = where
+def why_unwritable(path: str | Path) -> str | None:
+    """Why no file could be made in this directory, or in one that is made there; None if that works.
 
-    def __enter__(self) -> None:
-        return None
+    Tried with a file without a name where the system has such, which leaves no trace: rights, mounts and ``/proc`` are told
+    apart by nothing else.
+    """
+    for each in (Path(path).absolute(), *Path(path).absolute().parents):
+        try:
+            if not each.exists():
+                continue
+            if not each.is_dir():
+                return f"{each} is a file, not a directory"
+            with tempfile.TemporaryFile(dir=each):
+                return None
+        except OSError as error:
+            return f"{each}: {_reason(error)}{_owned_by(each)}"
+    return None
+
+
+def translated(where: str) -> AbstractContextManager[None]:
+    """Errors of the file system as ours, with the place and what to do."""
+    return _translated(where)
+
+
+class _translated(AbstractContextManager[None]):
+    """``but_missing``: that a file is not there is the caller's business."""
+
+    def __init__(self, where: str, but_missing: bool = False) -> None:
+        self.where, self._but_missing = where, but_missing
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise LogFull(f"No space left on the disk of {self.where}.") from error
-            raise LogError(f"Cannot use {self.where}: {error.strerror or error}.") from error
+        if not isinstance(error, OSError) or (self._but_missing and isinstance(error, FileNotFoundError)):
+            return
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise LogFull(f"No space left on the disk of {self.where}.") from error
+        if error.errno in _FORBIDDEN:
+            raise LogError(
+                f"Cannot use {self.where}: {_reason(error)}{_owned_by(Path(self.where))}.", _OTHERS
+            ) from error
+        raise LogError(f"Cannot use {self.where}: {_reason(error)}.") from error
+
+
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+_OTHERS = "Run Penstock as the user whom the directory belongs to, or choose another state_dir."
+
+
+def _reason(error: OSError) -> str:
+    """In the system's words: Arrow's repeat the path."""
+    return os.strerror(error.errno) if error.errno else str(error)
+
+
+def _owned_by(path: Path) -> str:
+    """`` (it belongs to postgres)``, where it is another's than ours: of the nearest one that can be looked at."""
+    for each in (path, *path.parents):
+        try:
+            owner = each.stat().st_uid
+        except OSError:
+            continue
+        try:
+            name = pwd.getpwuid(owner).pw_name
+        except KeyError:
+            name = f"user {owner}"
+        return "" if owner == os.geteuid() else f" ({each} belongs to {name})"
+    return ""
 
 
 def _fsync_directory(path: str) -> None:

@@ -237,4 +237,7 @@ def test_a_signal_interrupts_the_wait_for_a_slot(database: str, tmp_path: Path) 
                 "select count(*) from pg_replication_slots where database = current_database()"
             ).fetchone() == (0,), what="the slot to be gone"
         )  # fmt: skip
-    assert "Traceback" not in messages.read_text()
+    said = messages.read_text()
+    assert "Traceback" not in said
+    assert "The set-up of the source ended halfway." in said
+    assert "`penstock destroy` removes it." in said

@@ -62,15 +62,14 @@ def run(
     """Capture, copy and deliver, until stopped."""
     call, names = invocation(context), sink or []
     pipeline = call.pipeline(file, long_running=True)
-    pipeline.sinks(names)
     with stop_on_signals() as stop:
-        made = pipeline.init()
+        made = pipeline.begin(names, copy=not no_copy)
         if made.consistent_point is not None:
             logger.info('Created the subscription "%s" with slot "%s".', made.name, made.slot)
         stop.heeded()
         before = _delivered(pipeline)
         with watched(pipeline, names, as_lines=call.log_format is LogFormat.json):
-            pipeline.run(once, names, stop, copy=not no_copy)
+            pipeline.run(once, names, stop, copy=not no_copy, begun=True)
     _say_what_was_delivered(pipeline, names, before)
     logger.info("Stopped." if stop.is_set() else "Done.")
 

@@ -13,17 +13,18 @@ from typing import Any
 from penstock.config.model import CopySettings
 from penstock.config.tables import Selection
 from penstock.error_policy import policy_for
-from penstock.errors import PenstockError, SourceError
+from penstock.errors import NoFreeSlot, PenstockError, SourceError, SourceRefused
 from penstock.postgres import subscription
 from penstock.postgres.catalog import ServerIdentity, server_identity
 from penstock.postgres.connection import Connection, connect, redacted, translated_errors
 from penstock.postgres.preflight_imports import check_imports
 from penstock.postgres.preflight_schema_log import check_schema_log
-from penstock.postgres.preflight_tables import Finding, check_tables
+from penstock.postgres.preflight_tables import Finding, check_owners, check_tables
 from penstock.postgres.publication import create_grant
-from penstock.postgres.slot import WAL_LEVEL_REMEDY, SlotState, replication_grant
+from penstock.postgres.slot import WAL_LEVEL_REMEDY, SlotState, replication_grant, require_logical_wal
+from penstock.postgres.tables import survey
 
-__all__ = ["Finding", "check_source"]
+__all__ = ["Finding", "check_source", "require_creatable"]
 
 OLDEST, NEWEST = 14, 18
 _STANDBY_SLOTS_SINCE = 16
@@ -86,6 +87,26 @@ def _check_connected(
     if copying is not None:
         findings.extend(check_imports(connection, copying, identity.in_recovery))
     findings.extend(check_tables(connection, selection, publications, copies=copying is not None))
+
+
+def require_creatable(
+    connection: Connection, name: str, selection: Selection, publications: Sequence[str], copying: CopySettings | None
+) -> None:
+    """Before a subscription is made: SourceError for what would fail when a part of it is made already."""
+    require_logical_wal(connection)
+    source = _Source(connection, name, tuple(publications), server_identity(connection), None, None)
+    with translated_errors("Checking the source"):
+        findings = [
+            finding
+            for check in (_version, _standby, _slots, _replication_right, _publication_right)
+            for finding in check(source)
+        ]
+    if copying is not None:
+        findings += check_imports(connection, copying, source.identity.in_recovery)
+    if not publications and not source.identity.in_recovery:
+        findings += check_owners(connection, survey(connection, selection).tables)
+    for finding in failures(findings):
+        raise (NoFreeSlot if finding.name == "slots" else SourceRefused)(finding.message, finding.remedy)
 
 
 def _from_error(name: str, error: PenstockError) -> Finding:

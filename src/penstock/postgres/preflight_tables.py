@@ -37,7 +37,7 @@ def check_tables(
     yield from _identities(connection, tables)
     if not publications:
         yield from _left_out(found)
-        yield from _owners(connection, tables)
+        yield from check_owners(connection, tables)
     if copies:
         yield from _keys(tables)
     yield from _readable(connection, tables, copies)
@@ -80,7 +80,7 @@ def _left_out(found: Survey) -> Iterator[Finding]:
         yield Finding("left out", None, f"Not captured: {_some(names)} ({reason}).")
 
 
-def _owners(connection: Connection, tables: Sequence[Table]) -> Iterator[Finding]:
+def check_owners(connection: Connection, tables: Sequence[Table]) -> Iterator[Finding]:
     """Only its owner may publish a table."""
     rows = _ask(
         connection,

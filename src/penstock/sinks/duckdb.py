@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal, Self
@@ -26,12 +28,17 @@ from penstock.sinks.duckdb_schema import follow, follows_exactly
 from penstock.sinks.duckdb_snapshot import Snapshot, SnapshotSettings
 from penstock.sinks.duckdb_staging import StagedChanges, stage_changes
 from penstock.sinks.duckdb_tables import Tables
+from penstock.storage import why_unwritable
 
 _FILLED_BY = f"""
     SELECT sink, source FROM {CATALOG}.penstock.progress
     UNION SELECT sink, source FROM {CATALOG}.penstock.imports
     UNION SELECT sink, source FROM {CATALOG}.penstock.imports_under_way
     ORDER BY sink
+"""
+_HAS_RECORDS = f"""
+    SELECT count(*) FROM duckdb_tables() WHERE database_name = '{CATALOG}' AND schema_name = 'penstock'
+    AND table_name IN ('progress', 'imports', 'imports_under_way')
 """
 
 
@@ -87,14 +94,20 @@ class DuckDBSink(Sink[DuckDBSettings]):
     def check(self) -> None:
         path, copy = self.settings.path, self.settings.snapshot
         for place in [path] if copy is None else [path, copy.path]:
+            if reason := _why_unwritable(place.absolute()):
+                raise SinkRefused(
+                    f"Sink {self.settings.name} cannot write {place}: {reason}.",
+                    "Give the user of Penstock the right to, or correct `path`.",
+                )
             if not place.absolute().parent.is_dir():
                 raise SinkRefused(
                     f"Sink {self.settings.name}: the directory of {place} does not exist.",
                     "Create it, or correct `path`.",
                 )
         if path.exists():
-            with self._file.opened(read_only=True):
-                pass
+            with self._file.opened(read_only=True) as connection:
+                if connection.execute(_HAS_RECORDS).fetchall() == [(3,)]:
+                    self._refuse_foreign_file(connection)
 
     def prepare(self) -> LSN | None:
         self.check()
@@ -102,10 +115,7 @@ class DuckDBSink(Sink[DuckDBSettings]):
             connection.execute(PROGRESS)
             connection.execute(IMPORTS)
             connection.execute(TABLES)  # here, where nobody else does: two commits that make one conflict
-            filled_by = connection.execute(_FILLED_BY).fetchall()
-            self._refuse_file_of_another(sorted({sink for sink, _ in filled_by}))
-            for _, source in filled_by:
-                self.refuse_other_origin(source)
+            self._refuse_foreign_file(connection)
             self._held = self._position(connection)
             return self._held
 
@@ -169,6 +179,13 @@ class DuckDBSink(Sink[DuckDBSettings]):
     def _imports(self, connection: duckdb.DuckDBPyConnection) -> Imports:
         return Imports(connection, self.settings.name, self.origin, self.subscription)
 
+    def _refuse_foreign_file(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """One that another sink has filled, or this one from another source."""
+        filled_by = connection.execute(_FILLED_BY).fetchall()
+        self._refuse_file_of_another(sorted({sink for sink, _ in filled_by}))
+        for _, source in filled_by:
+            self.refuse_other_origin(source)
+
     def _refuse_file_of_another(self, filled_by: Sequence[str]) -> None:
         """A renamed sink would begin where the log does, and write everything that is still in there a second time."""
         name = self.settings.name
@@ -192,3 +209,10 @@ class DuckDBSink(Sink[DuckDBSettings]):
             f"SELECT lsn FROM {CATALOG}.penstock.progress WHERE sink = ?", [self.settings.name]
         ).fetchall()
         return LSN.parse(found[0][0]) if found else None
+
+
+def _why_unwritable(path: Path) -> str | None:
+    """Of the file itself, if it is there, and of its directory: DuckDB's log and what is staged are files beside it."""
+    if reason := why_unwritable(path.parent):
+        return reason
+    return None if not path.exists() or os.access(path, os.W_OK) else f"{path}: {os.strerror(errno.EACCES)}"

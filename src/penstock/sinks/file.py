@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ from penstock.sinks.events.merge import merged_lines
 from penstock.sinks.events.receipt import EventReceipt, stage_events
 from penstock.sinks.file_progress import PROGRESS, Progress, read_progress, write_progress
 from penstock.sinks.staging import storage_error
+from penstock.storage import why_unwritable
 
 _BATCH_FILE = re.compile(r"[0-9A-F]{16}-([0-9A-F]{16})\.jsonl")
 _PART_FILE = re.compile(r"([0-9A-F]{16})-\1\.([0-9]{8,})\.jsonl")
@@ -61,17 +61,29 @@ class FileSink(Sink[FileSettings]):
         self._progress: Progress | None = None
 
     def check(self) -> None:
-        existing = next(path for path in (self._directory, *self._directory.absolute().parents) if path.exists())
-        if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-            raise SinkRefused(f"Sink {self.settings.name} cannot write files in {existing}.")
+        if reason := why_unwritable(self._directory):
+            raise SinkRefused(
+                f"Sink {self.settings.name} cannot write files in {self._directory}: {reason}.",
+                "Give the user of Penstock the right to, or correct `path`.",
+            )
+        try:
+            self._recorded()
+        except OSError as error:
+            raise storage_error(error, "read the files", str(self._directory)) from error
+
+    def _recorded(self) -> Progress | None:
+        """SinkRefused for files of another source, or without a record."""
+        progress = read_progress(self._directory)
+        self.refuse_other_origin(progress.source if progress else None)
+        if progress is None and self._directory.exists():
+            self._refuse_foreign_files()
+        return progress
 
     def prepare(self) -> LSN | None:
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            progress = read_progress(self._directory)
-            self.refuse_other_origin(progress.source if progress else None)
+            progress = self._recorded()
             if progress is None:
-                self._refuse_foreign_files()
                 progress = Progress()
                 write_progress(self._directory, progress)
             self._remove_uncommitted(progress)
