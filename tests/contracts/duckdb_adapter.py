@@ -21,6 +21,10 @@ class DuckDBUnderTest(SinkUnderTest):
         settings = DuckDBSink.Settings(name="lake", type="duckdb", path=self.directory / "lake.duckdb")
         return DuckDBSink(settings)
 
+    def execute(self, statements: str) -> None:
+        with duckdb.connect(self.directory / "lake.duckdb") as connection:
+            connection.execute(statements)
+
     def rows(self, relation: Relation) -> list[Row]:
         with duckdb.connect(self.directory / "lake.duckdb", read_only=True) as connection:
             if not _exists(connection, relation):

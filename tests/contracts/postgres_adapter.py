@@ -43,6 +43,10 @@ class PostgresUnderTest(SinkUnderTest):
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute(statement)
 
+    def execute(self, statements: str) -> None:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(statements.encode())
+
     def new_sink(self) -> Sink[Any]:
         return PostgresSink(PostgresSink.Settings(name="replica", type="postgres", url=SecretStr(self.url)))
 

@@ -46,11 +46,15 @@ class SinkUnderTest:
     def messages(self) -> list[tuple[str, bytes]]:
         raise NotImplementedError
 
-    def make(self) -> Sink[Any]:
+    def execute(self, statements: str) -> None:
+        """SQL in the target, as its owner."""
+        raise NotImplementedError
+
+    def make(self, pipeline: str = "") -> Sink[Any]:
         """A sink as it is after the process started anew, ready for batches."""
         self.close()
         sink = self.new_sink()
-        sink.subscription = self.subscription
+        sink.subscription, sink.pipeline = self.subscription, pipeline
         self._sinks.append(sink)
         sink.prepare()
         return sink

@@ -19,12 +19,14 @@ from tests.sinks.duckdb_files import Lake
 USERS = relation("public", "users", id="int8", name="text", key=("id",))
 
 
-def test_a_sink_under_a_new_name_is_refused_the_file(tmp_path: Path) -> None:
+def test_a_sink_under_a_new_name_is_refused_the_tables_that_it_filled_under_the_old_one(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.deliver(changes(USERS, [("insert", {"id": 1, "name": "Ada"})]))
-    with pytest.raises(SinkRefused, match="filled by a sink called lake") as refused:
-        lake.named("warehouse").prepare()
-    assert "give it the old one back" in (refused.value.advice or "")
+    lake.sink = lake.named("warehouse")
+    assert lake.sink.prepare() is None
+    with pytest.raises(SinkRefused, match=r"public\.users of the target is filled by sink \"lake\""):
+        lake.deliver(changes(USERS, [("insert", {"id": 1, "name": "Ada"})], lsn=0x1100))
+    assert lake.rows("select count(*) from users") == [(1,)]
     assert lake.named("lake").prepare() == 0x1000
 
 

@@ -226,18 +226,3 @@ def test_a_source_that_does_not_answer_is_no_reason_to_stop(database: str, sink:
     found = sink(database)
     found.source = "postgresql://nobody@127.0.0.1:1/nowhere"
     assert found.prepare() is None
-
-
-def test_the_target_of_another_pipelines_sink_of_the_same_name_is_refused(
-    database: str, sink: NewSink, new_replica: NewReplica
-) -> None:
-    replica = new_replica(database)
-    replica.sink.pipeline = "shop"
-    replica.deliver(accounts(("insert", account(1, "a"))))
-    other = sink(database)
-    other.pipeline = "garage"
-    with pytest.raises(SinkRefused, match='filled by pipeline "shop"') as refused:
-        other.prepare()
-    assert refused.value.advice is not None
-    replica.execute(refused.value.advice.partition("run there: ")[2].removesuffix("."))
-    assert other.prepare() is not None

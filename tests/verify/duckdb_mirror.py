@@ -22,6 +22,7 @@ from penstock.verify.duckdb_target import DuckDBPair, DuckDBTarget
 from penstock.verify.report import TableReport
 
 PUBLICATION = "verified"
+PIPELINE = "shop"
 
 
 def layout_of(
@@ -51,8 +52,9 @@ class Mirror:
         self._staging = directory / "staging"
         self.settings = DuckDBSink.Settings(name="lake", type="duckdb", path=self.path, **settings)
         self.sink = DuckDBSink(self.settings)
+        self.sink.pipeline = PIPELINE
         self.sink.prepare()
-        self.target = DuckDBTarget(self.settings, url, publications)
+        self.target = DuckDBTarget(self.settings, url, publications, PIPELINE)
         self._batches = 0
         self._position = LSN(0)
 

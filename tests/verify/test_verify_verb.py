@@ -219,8 +219,9 @@ def test_a_postgres_sink_is_compared_by_both_servers(shop: Shop, postgres18: Emb
     shop.file.write_text(yaml.safe_dump(document))
     with connect(url) as target:
         target.execute(TABLES.encode())
-        target.execute("create schema penstock; create table penstock.progress (sink text primary key, lsn pg_lsn)")
-        target.execute("insert into penstock.progress values ('replica', %s)", [str(shop.mirror.fill("notes"))])
+        target.execute("create schema penstock; create table penstock.progress (pipeline text, sink text, lsn pg_lsn)")
+        position = str(shop.mirror.fill("notes"))
+        target.execute("insert into penstock.progress values (%s, 'replica', %s)", [document["name"], position])
         assert shop.verify().code == 0
         target.execute("update public.orders set status = '' where id = 999")
         outcome = shop.verify()

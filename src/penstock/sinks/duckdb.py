@@ -28,14 +28,14 @@ from penstock.sinks.duckdb_schema import follow, follows_exactly
 from penstock.sinks.duckdb_snapshot import Snapshot, SnapshotSettings
 from penstock.sinks.duckdb_staging import StagedChanges, stage_changes
 from penstock.sinks.duckdb_tables import Tables
+from penstock.sinks.target_owner import Owner
 from penstock.storage import why_unwritable
 
-_FILLED_BY = f"""
-    SELECT sink, source FROM {CATALOG}.penstock.progress
-    UNION SELECT sink, source FROM {CATALOG}.penstock.imports
-    UNION SELECT sink, source FROM {CATALOG}.penstock.imports_under_way
-    ORDER BY sink
-"""
+_OURS = "pipeline = ? AND sink = ?"
+_RECORDED_SOURCES = " UNION ".join(
+    f"SELECT source FROM {CATALOG}.penstock.{table} WHERE pipeline = $pipeline AND sink = $sink"
+    for table in ("progress", "imports", "imports_under_way")
+)
 _HAS_RECORDS = f"""
     SELECT count(*) FROM duckdb_tables() WHERE database_name = '{CATALOG}' AND schema_name = 'penstock'
     AND table_name IN ('progress', 'imports', 'imports_under_way')
@@ -107,7 +107,7 @@ class DuckDBSink(Sink[DuckDBSettings]):
         if path.exists():
             with self._file.opened(read_only=True) as connection:
                 if connection.execute(_HAS_RECORDS).fetchall() == [(3,)]:
-                    self._refuse_foreign_file(connection)
+                    self._refuse_other_source(connection)
 
     def prepare(self) -> LSN | None:
         self.check()
@@ -115,7 +115,7 @@ class DuckDBSink(Sink[DuckDBSettings]):
             connection.execute(PROGRESS)
             connection.execute(IMPORTS)
             connection.execute(TABLES)  # here, where nobody else does: two commits that make one conflict
-            self._refuse_foreign_file(connection)
+            self._refuse_other_source(connection)
             self._held = self._position(connection)
             return self._held
 
@@ -157,44 +157,38 @@ class DuckDBSink(Sink[DuckDBSettings]):
             position = self._position(connection)
             self._refuse_older_copy(position, held)
             if batch.part is not None:
-                tables = Tables(connection, self.settings.unrepresentable)  # of an import, which keeps nothing
+                tables = Tables(
+                    connection, self._owner, self.settings.unrepresentable
+                )  # of an import, which keeps nothing
                 self._imports(connection).commit(batch.part, staged, tables)
                 return
             if position is not None and batch.end <= position:
                 return
             on_drop = self.settings.on_drop
-            tables = Tables(connection, self.settings.unrepresentable, on_drop == "keep", batch.start)
+            tables = Tables(connection, self._owner, self.settings.unrepresentable, on_drop == "keep", batch.start)
             commands = batch.schema_log if self.settings.schema_changes == "apply" else ()
             follow(tables, on_drop, commands, staged, lambda some: apply(connection, tables, some))
-            connection.execute(f"DELETE FROM {CATALOG}.penstock.progress WHERE sink = ?", [self.settings.name])
+            connection.execute(f"DELETE FROM {CATALOG}.penstock.progress WHERE {_OURS}", list(self._owner))
             connection.execute(
-                f"INSERT INTO {CATALOG}.penstock.progress VALUES (?, ?, now(), ?)",
-                [self.settings.name, str(batch.end), self.origin],
+                f"INSERT INTO {CATALOG}.penstock.progress VALUES (?, ?, ?, now(), ?)",
+                [*self._owner, str(batch.end), self.origin],
             )
         self._held = batch.end
 
     def recomputes(self, change: SchemaChange) -> bool:
         return follows_exactly(change, self.settings.unrepresentable)
 
-    def _imports(self, connection: duckdb.DuckDBPyConnection) -> Imports:
-        return Imports(connection, self.settings.name, self.origin, self.subscription)
+    @property
+    def _owner(self) -> Owner:
+        return Owner(self.pipeline, self.settings.name)
 
-    def _refuse_foreign_file(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """One that another sink has filled, or this one from another source."""
-        filled_by = connection.execute(_FILLED_BY).fetchall()
-        self._refuse_file_of_another(sorted({sink for sink, _ in filled_by}))
-        for _, source in filled_by:
+    def _refuse_other_source(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """A file that this sink has filled from another one."""
+        for (source,) in connection.execute(_RECORDED_SOURCES, self._owner._asdict()).fetchall():
             self.refuse_other_origin(source)
 
-    def _refuse_file_of_another(self, filled_by: Sequence[str]) -> None:
-        """A renamed sink would begin where the log does, and write everything that is still in there a second time."""
-        name = self.settings.name
-        if filled_by and name not in filled_by:
-            raise SinkRefused(
-                f"Sink {name}: {self.settings.path} was filled by a sink called {', '.join(filled_by)}, and does not say up "
-                f"to where {name} has come.",
-                f"If {name} is the same sink under a new name, give it the old one back; otherwise give it another `path`.",
-            )
+    def _imports(self, connection: duckdb.DuckDBPyConnection) -> Imports:
+        return Imports(connection, self._owner, self.origin, self.subscription)
 
     def _refuse_older_copy(self, position: LSN | None, held: LSN | None) -> None:
         if held is not None and (position is None or position < held):
@@ -206,7 +200,7 @@ class DuckDBSink(Sink[DuckDBSettings]):
 
     def _position(self, connection: duckdb.DuckDBPyConnection) -> LSN | None:
         found = connection.execute(
-            f"SELECT lsn FROM {CATALOG}.penstock.progress WHERE sink = ?", [self.settings.name]
+            f"SELECT lsn FROM {CATALOG}.penstock.progress WHERE {_OURS}", list(self._owner)
         ).fetchall()
         return LSN.parse(found[0][0]) if found else None
 

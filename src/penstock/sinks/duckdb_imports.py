@@ -23,10 +23,12 @@ from penstock.sinks.duckdb_records import IMPORTS
 from penstock.sinks.duckdb_staging import StagedChanges
 from penstock.sinks.duckdb_tables import Source, Tables
 from penstock.sinks.duckdb_target import Target, dump_columns, enums_of, load_columns
+from penstock.sinks.target_owner import Owner
 
 _READY = f"{CATALOG}.penstock.imports"
 _UNDER_WAY = f"{CATALOG}.penstock.imports_under_way"
 _PARTS = f"{CATALOG}.penstock.import_parts"
+_OURS = "pipeline = ? AND sink = ?"
 
 
 @dataclass(frozen=True)
@@ -43,18 +45,17 @@ class _Filling:
 class Imports:
     """The imports of one sink, inside the caller's transaction. Records of another subscription mean nothing."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, sink: str, source: str, subscription: str) -> None:
-        self._connection = connection
-        self._owner = [sink, source, subscription]
+    def __init__(self, connection: duckdb.DuckDBPyConnection, owner: Owner, source: str, subscription: str) -> None:
+        self._connection, self._owner, self._source = connection, owner, source
         self._subscription = subscription
         connection.execute(IMPORTS)
 
     def recorded(self) -> Imported:
         """Under the subscription that they were made under; there is never more than one."""
-        ready = self._query(f"SELECT subscription, oid, job, lsn FROM {_READY}")
-        under_way = self._query(f"SELECT subscription, job, replayed FROM {_UNDER_WAY}")
+        ready = self._query(f"SELECT subscription, oid, job, lsn FROM {_READY} WHERE {_OURS}")
+        under_way = self._query(f"SELECT subscription, job, replayed FROM {_UNDER_WAY} WHERE {_OURS}")
         parts: dict[int, set[int]] = {job: set() for _, job, _ in under_way}
-        for job, number in self._query(f"SELECT job, number FROM {_PARTS}"):
+        for job, number in self._query(f"SELECT job, number FROM {_PARTS} WHERE {_OURS}"):
             parts[job].add(number)
         return Imported(
             next((row[0] for row in [*ready, *under_way]), ""),
@@ -97,10 +98,10 @@ class Imports:
         self._record(_Filling(part.job, part.oid, (relation.schema, relation.table), shadow))
 
     def _rows(self, part: ImportPart, filling: _Filling, staged: Sequence[StagedChanges], tables: Tables) -> None:
-        if self._query(f"SELECT 1 FROM {_PARTS} WHERE job = ? AND number = ?", part.job, part.number):
+        if self._query(f"SELECT 1 FROM {_PARTS} WHERE {_OURS} AND job = ? AND number = ?", part.job, part.number):
             return
         self._record(replace(self._applied(filling, staged, tables), source=filling.source))
-        self._connection.execute(f"INSERT INTO {_PARTS} VALUES (?, ?)", [part.job, part.number])
+        self._execute(f"INSERT INTO {_PARTS} VALUES (?, ?, ?, ?)", part.job, part.number)
 
     def _changes(self, part: ImportPart, filling: _Filling, staged: Sequence[StagedChanges], tables: Tables) -> None:
         assert part.upto is not None
@@ -117,10 +118,11 @@ class Imports:
                 tables.merge_in(part.relation, filled, part.merged, part.again)
             else:
                 tables.swap_in(filling.source, filled)
-        self._connection.execute(f"DELETE FROM {_READY} WHERE oid = ?", [filling.oid])
-        self._connection.execute(
-            f"INSERT INTO {_READY} VALUES (?, ?, ?, ?, ?, ?)", [*self._owner, filling.oid, part.job, str(part.upto)]
-        )
+        self._execute(f"DELETE FROM {_READY} WHERE {_OURS} AND oid = ?", filling.oid)
+        self._execute(
+            f"INSERT INTO {_READY} VALUES (?, ?, ?, ?, ?, ?, ?)",
+            self._source, self._subscription, filling.oid, part.job, str(part.upto),
+        )  # fmt: skip
 
     def _applied(
         self, filling: _Filling, staged: Sequence[StagedChanges], tables: Tables, settled: bool = False
@@ -142,14 +144,14 @@ class Imports:
 
     def _is_ready(self, part: ImportPart) -> bool:
         found = self._query(
-            f"SELECT job FROM {_READY} WHERE oid = ? AND subscription = ?", part.oid, self._subscription
+            f"SELECT job FROM {_READY} WHERE {_OURS} AND oid = ? AND subscription = ?", part.oid, self._subscription
         )
         return any(job >= part.job for (job,) in found)
 
     def _filling(self, job: int) -> _Filling | None:
         found = self._query(
             f"SELECT oid, source_schema, source_table, target_schema, target_table, columns, replayed FROM {_UNDER_WAY} "
-            "WHERE job = ? AND subscription = ?", job, self._subscription,
+            f"WHERE {_OURS} AND job = ? AND subscription = ?", job, self._subscription,
         )  # fmt: skip
         if not found:
             return None
@@ -159,21 +161,19 @@ class Imports:
 
     def _record(self, filling: _Filling) -> None:
         shadow = filling.shadow
-        self._connection.execute(f"DELETE FROM {_UNDER_WAY} WHERE job = ?", [filling.job])
-        self._connection.execute(
-            f"INSERT INTO {_UNDER_WAY} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                *self._owner, filling.oid, filling.job, *filling.source, shadow.schema if shadow else None,
-                shadow.table if shadow else None, dump_columns(shadow) if shadow else None,
-                str(filling.replayed) if filling.replayed is not None else None,
-            ],
+        self._execute(f"DELETE FROM {_UNDER_WAY} WHERE {_OURS} AND job = ?", filling.job)
+        self._execute(
+            f"INSERT INTO {_UNDER_WAY} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            self._source, self._subscription, filling.oid, filling.job, *filling.source,
+            shadow.schema if shadow else None, shadow.table if shadow else None,
+            dump_columns(shadow) if shadow else None, str(filling.replayed) if filling.replayed is not None else None,
         )  # fmt: skip
 
     def _remove_leftovers(self, oid: int) -> None:
         """What another subscription recorded, and what imports of this table left that did not come to an end."""
-        self._connection.execute(f"DELETE FROM {_READY} WHERE subscription <> ?", [self._subscription])
+        self._execute(f"DELETE FROM {_READY} WHERE {_OURS} AND subscription <> ?", self._subscription)
         left = self._query(
-            f"SELECT job, target_schema, target_table FROM {_UNDER_WAY} WHERE oid = ? OR subscription <> ?",
+            f"SELECT job, target_schema, target_table FROM {_UNDER_WAY} WHERE {_OURS} AND (oid = ? OR subscription <> ?)",
             oid, self._subscription,
         )  # fmt: skip
         for job, schema, table in left:
@@ -182,11 +182,15 @@ class Imports:
             self._forget(job)
 
     def _forget(self, job: int) -> None:
-        self._connection.execute(f"DELETE FROM {_UNDER_WAY} WHERE job = ?", [job])
-        self._connection.execute(f"DELETE FROM {_PARTS} WHERE job = ?", [job])
+        self._execute(f"DELETE FROM {_UNDER_WAY} WHERE {_OURS} AND job = ?", job)
+        self._execute(f"DELETE FROM {_PARTS} WHERE {_OURS} AND job = ?", job)
 
     def _query(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        return self._connection.execute(statement, list(values)).fetchall()
+        """Its first parameters are the owner's names."""
+        return self._connection.execute(statement, [*self._owner, *values]).fetchall()
+
+    def _execute(self, statement: str, *values: object) -> None:
+        self._connection.execute(statement, [*self._owner, *values])
 
 
 def _lsn(text: str | None) -> LSN | None:

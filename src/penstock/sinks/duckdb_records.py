@@ -8,14 +8,14 @@ from penstock.sinks.duckdb_file import CATALOG
 PROGRESS = f"""
     CREATE SCHEMA IF NOT EXISTS {CATALOG}.penstock;
     CREATE TABLE IF NOT EXISTS {CATALOG}.penstock.progress
-        (sink VARCHAR, lsn VARCHAR, committed_at TIMESTAMPTZ, source VARCHAR);
+        (pipeline VARCHAR, sink VARCHAR, lsn VARCHAR, committed_at TIMESTAMPTZ, source VARCHAR);
 """
 
 # Which source table is which target table, and which column is which. ``kept``: columns that the source has no more.
 # ``enums``: the oids of columns' enum types, whose labels may be renamed.
 TABLES = f"""
     CREATE TABLE IF NOT EXISTS {CATALOG}.penstock.tables
-        (source_schema VARCHAR, source_table VARCHAR, target_table VARCHAR, columns VARCHAR);
+        (pipeline VARCHAR, sink VARCHAR, source_schema VARCHAR, source_table VARCHAR, target_table VARCHAR, columns VARCHAR);
     ALTER TABLE {CATALOG}.penstock.tables ADD COLUMN IF NOT EXISTS oid BIGINT;
     ALTER TABLE {CATALOG}.penstock.tables ADD COLUMN IF NOT EXISTS kept VARCHAR[];
     ALTER TABLE {CATALOG}.penstock.tables ADD COLUMN IF NOT EXISTS enums VARCHAR;
@@ -25,9 +25,11 @@ TABLES = f"""
 # fills and the numbers of the parts which that table holds.
 IMPORTS = f"""
     CREATE TABLE IF NOT EXISTS {CATALOG}.penstock.imports
-        (sink VARCHAR, source VARCHAR, subscription VARCHAR, oid BIGINT, job BIGINT, lsn VARCHAR);
+        (pipeline VARCHAR, sink VARCHAR, source VARCHAR, subscription VARCHAR, oid BIGINT, job BIGINT, lsn VARCHAR);
     CREATE TABLE IF NOT EXISTS {CATALOG}.penstock.imports_under_way
-        (sink VARCHAR, source VARCHAR, subscription VARCHAR, oid BIGINT, job BIGINT, source_schema VARCHAR,
-         source_table VARCHAR, target_schema VARCHAR, target_table VARCHAR, columns VARCHAR, replayed VARCHAR);
-    CREATE TABLE IF NOT EXISTS {CATALOG}.penstock.import_parts (job BIGINT, number BIGINT);
+        (pipeline VARCHAR, sink VARCHAR, source VARCHAR, subscription VARCHAR, oid BIGINT, job BIGINT,
+         source_schema VARCHAR, source_table VARCHAR, target_schema VARCHAR, target_table VARCHAR, columns VARCHAR,
+         replayed VARCHAR);
+    CREATE TABLE IF NOT EXISTS {CATALOG}.penstock.import_parts
+        (pipeline VARCHAR, sink VARCHAR, job BIGINT, number BIGINT);
 """

@@ -22,6 +22,7 @@ from penstock.pgoutput.types import Unrepresentable, typed
 from penstock.sinks.contract import Merged
 from penstock.sinks.duckdb_casts import same_kind
 from penstock.sinks.duckdb_file import CATALOG, quoted
+from penstock.sinks.duckdb_owners import refuse_table_of_another
 from penstock.sinks.duckdb_records import IMPORTS, TABLES
 from penstock.sinks.duckdb_target import (
     Target,
@@ -44,6 +45,7 @@ from penstock.sinks.duckdb_target import (
 )
 from penstock.sinks.duckdb_types import duckdb_type
 from penstock.sinks.merging import cannot_tell_apart
+from penstock.sinks.target_owner import Owner
 
 logger = logging.getLogger(__name__)
 
@@ -59,15 +61,18 @@ class Tables:
     def __init__(
         self,
         connection: duckdb.DuckDBPyConnection,
+        owner: Owner,
         unrepresentable: Unrepresentable,
         keep: bool = True,
         stream_at: LSN = ZERO,
     ) -> None:
-        self._connection, self._keep, self._stream_at = connection, keep, stream_at
+        self._connection, self._owner, self._keep, self._stream_at = connection, owner, keep, stream_at
         self._unrepresentable: Unrepresentable = unrepresentable
         connection.execute(TABLES)
         rows = connection.execute(
-            f"SELECT source_schema, source_table, target_table, columns, oid, kept, enums FROM {CATALOG}.penstock.tables"
+            f"SELECT source_schema, source_table, target_table, columns, oid, kept, enums FROM {CATALOG}.penstock.tables "
+            "WHERE pipeline = ? AND sink = ?",
+            list(owner),
         ).fetchall()
         self._known = {
             (schema, table): Target(
@@ -239,6 +244,7 @@ class Tables:
         name = free_name(f"{relation.table}__import_{job}", self._taken(schema) | self._in_the_file(schema))
         target = new_target(relation, name, target_types(relation, self._unrepresentable))
         if source not in self._known:
+            refuse_table_of_another(self._connection, self._owner, source, self._name_for(source))
             self._refuse_foreign(schema, self._name_for(source))
             tell_of_other_columns(relation, None, target)
         create(self._connection, target)
@@ -295,8 +301,8 @@ class Tables:
         if name not in self._known:
             return False
         self._connection.execute(IMPORTS)
-        query = f"SELECT lsn FROM {CATALOG}.penstock.imports WHERE oid = ?"
-        imported = self._connection.execute(query, [self._known[name].oid]).fetchall()
+        query = f"SELECT lsn FROM {CATALOG}.penstock.imports WHERE pipeline = ? AND sink = ? AND oid = ?"
+        imported = self._connection.execute(query, [*self._owner, self._known[name].oid]).fetchall()
         return any(LSN.parse(lsn) > self._stream_at for (lsn,) in imported)
 
     def _name_for(self, source: Source, before: Source | None = None) -> str:
@@ -332,18 +338,30 @@ class Tables:
             )
 
     def _remember(self, source: Source, target: Target) -> Target:
+        if source not in self._known:
+            refuse_table_of_another(self._connection, self._owner, source, target.table)
         self._forget(source)
         self._connection.execute(
-            f"INSERT INTO {CATALOG}.penstock.tables (source_schema, source_table, target_table, columns, oid, kept, enums) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?)",
-            [*source, target.table, dump_columns(target), target.oid, list(target.kept), json.dumps(target.enums)],
+            f"INSERT INTO {CATALOG}.penstock.tables (pipeline, sink, source_schema, source_table, target_table, columns, oid, "
+            "kept, enums) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                *self._owner,
+                *source,
+                target.table,
+                dump_columns(target),
+                target.oid,
+                list(target.kept),
+                json.dumps(target.enums),
+            ],
         )
         self._known[source] = target
         return target
 
     def _forget(self, source: Source) -> None:
         self._connection.execute(
-            f"DELETE FROM {CATALOG}.penstock.tables WHERE source_schema = ? AND source_table = ?", source
+            f"DELETE FROM {CATALOG}.penstock.tables "
+            "WHERE pipeline = ? AND sink = ? AND source_schema = ? AND source_table = ?",
+            [*self._owner, *source],
         )
 
 

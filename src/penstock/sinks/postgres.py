@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from psycopg import sql
 from pydantic import Field, SecretStr
 
 from penstock import failpoints
@@ -48,6 +47,7 @@ from penstock.sinks.postgres_session import Session
 from penstock.sinks.postgres_shapes import Shapes
 from penstock.sinks.postgres_staging import StagedChanges, joined, stage_changes
 from penstock.sinks.postgres_tables import Tables
+from penstock.sinks.target_owner import Owner
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class PostgresSink(Sink[PostgresSettings]):
 
     def _begin_afresh(self) -> None:
         self._tables = self._new_tables()
-        self._letters = LetterBox(self.settings.name)
+        self._letters = LetterBox(self._owner)
         self._held: LSN | None = None  # up to where the target held everything when we last looked
         self._appliers: dict[int, tuple[Connection, Applier]] = {}  # by thread
         self._prepared = False
@@ -113,7 +113,11 @@ class PostgresSink(Sink[PostgresSettings]):
 
     def _new_tables(self) -> Tables:
         shapes = Shapes(self.settings.name, self.source, self.settings.replicate_ddl)
-        return Tables(self.settings.name, self.settings.tables_schema, shapes)
+        return Tables(self._owner, self.settings.tables_schema, shapes)
+
+    @property
+    def _owner(self) -> Owner:
+        return Owner(self.pipeline, self.settings.name)
 
     def __getstate__(self) -> dict[str, Any]:
         left_here = (
@@ -143,7 +147,7 @@ class PostgresSink(Sink[PostgresSettings]):
             self._refuse_unfit(connection)
             rights.require(of_tables)
             if mode == "existing":
-                Tables(name, mode, Shapes(name, "")).require(connection, self.source_tables)
+                Tables(self._owner, mode, Shapes(name, "")).require(connection, self.source_tables)
             version = connection.info.server_version // 10000
         findings = [Finding(f"sink {name}", True, f"The target runs Postgres {version}.")]
         if not self._session.may_replicate:
@@ -157,13 +161,13 @@ class PostgresSink(Sink[PostgresSettings]):
             create_records(connection)
             if not self._session.may_replicate:
                 logger.warning("Sink %s: %s See docs/sinks/postgres.md, Rights.", self.settings.name, _AT_WORK)
+            self._letters = LetterBox(self._owner)
             self._letters.look(connection)
             row = connection.execute(
-                "SELECT lsn::text, source, pipeline FROM penstock.progress WHERE sink = %s", [self.settings.name]
+                "SELECT lsn::text, source FROM penstock.progress WHERE (pipeline, sink) = (%s, %s)", list(self._owner)
             ).fetchone()
         if row is not None:
             self.refuse_other_origin(row[1])
-            self._refuse_other_pipeline(row[2])
         self._held = LSN.parse(row[0]) if row is not None else None
         self._prepared = True
         return self._held
@@ -175,20 +179,6 @@ class PostgresSink(Sink[PostgresSettings]):
         self._session.refuse_read_only(connection)
         if self.source and not self._is_elsewhere:
             self._is_elsewhere = refuse_source_as_target(connection, self.source, self.settings.name)
-
-    def _refuse_other_pipeline(self, recorded: str) -> None:
-        """Whose position is not ours, though it may be of the same server."""
-        if recorded and self.pipeline and recorded != self.pipeline:
-            name = self.settings.name
-            update = sql.SQL("UPDATE penstock.progress SET pipeline = {} WHERE sink = {}").format(
-                sql.Literal(self.pipeline), sql.Literal(name)
-            )
-            raise SinkRefused(
-                f'Sink {name}: the target is filled by pipeline "{recorded}", by its sink of the same name; this is pipeline '
-                f'"{self.pipeline}".',
-                "Give the sink another name, or a database of its own. If the pipeline was renamed, run there: "
-                f"{update.as_string()}.",
-            )
 
     def imported(self) -> Imported:
         with self._session.opened() as connection:
@@ -272,10 +262,9 @@ class PostgresSink(Sink[PostgresSettings]):
             self._letters.supersede(connection, staged)
             self._letters.put(connection, refused, batch.failed)
             connection.execute(
-                "INSERT INTO penstock.progress VALUES (%s, %s, clock_timestamp(), %s, %s) ON CONFLICT (sink) DO UPDATE SET "
-                "lsn = excluded.lsn, committed_at = excluded.committed_at, source = excluded.source, "
-                "pipeline = excluded.pipeline",
-                [self.settings.name, str(batch.end), self.origin, self.pipeline],
+                "INSERT INTO penstock.progress VALUES (%s, %s, %s, clock_timestamp(), %s) ON CONFLICT (pipeline, sink) "
+                "DO UPDATE SET lsn = excluded.lsn, committed_at = excluded.committed_at, source = excluded.source",
+                [*self._owner, str(batch.end), self.origin],
             )
             failpoints.reach(failpoints.BATCH_APPLIED)
         self._held = batch.end
@@ -320,7 +309,7 @@ class PostgresSink(Sink[PostgresSettings]):
         return follows_exactly(change)
 
     def dead_letters(self) -> PostgresDeadLetters:
-        return PostgresDeadLetters(self.settings.name, self._session, self._applier)
+        return PostgresDeadLetters(self._owner, self._session, self._applier)
 
     def _commit_part(self, part: ImportPart, staged: Sequence[StagedChanges]) -> None:
         with self._without_letters(part):
@@ -371,11 +360,11 @@ class PostgresSink(Sink[PostgresSettings]):
         return known[1]
 
     def _imports(self) -> Imports:
-        return Imports(self.settings.name, self.origin, self.subscription, self._tables)
+        return Imports(self._owner, self.origin, self.subscription, self._tables)
 
     def _locked_position(self, connection: Connection) -> LSN | None:
         row = connection.execute(
-            "SELECT lsn::text FROM penstock.progress WHERE sink = %s FOR UPDATE", [self.settings.name]
+            "SELECT lsn::text FROM penstock.progress WHERE (pipeline, sink) = (%s, %s) FOR UPDATE", list(self._owner)
         ).fetchone()
         return LSN.parse(row[0]) if row is not None else None
 

@@ -21,6 +21,7 @@ from penstock.sinks.postgres_kept import names_kept_of
 from penstock.sinks.postgres_refusals import Refusal
 from penstock.sinks.postgres_rows import RowChange, key_line, mentioned
 from penstock.sinks.postgres_staging import StagedChanges
+from penstock.sinks.target_owner import Owner
 
 logger = logging.getLogger(__name__)
 
@@ -28,13 +29,14 @@ logger = logging.getLogger(__name__)
 class LetterBox:
     """The dead letters of one sink, as its commits see them. Where there are none, they cost nothing."""
 
-    def __init__(self, sink: str) -> None:
-        self._sink = sink
+    def __init__(self, owner: Owner) -> None:
+        self._owner, self._sink = owner, owner.sink
         self._tables: set[int] = set()  # with open letters, by the source's oid; or with some that are closed by now
 
     def look(self, connection: Connection) -> None:
         found = connection.execute(
-            "SELECT DISTINCT oid FROM penstock.dead_letters WHERE sink = %s AND state = 'open'", [self._sink]
+            "SELECT DISTINCT oid FROM penstock.dead_letters WHERE (pipeline, sink) = (%s, %s) AND state = 'open'",
+            list(self._owner),
         )
         self._tables = {oid for (oid,) in found}
 
@@ -79,12 +81,12 @@ class LetterBox:
         self._tables |= {row.change.relation.oid for row in refused}
         with connection.cursor() as cursor:
             cursor.executemany(
-                "INSERT INTO penstock.dead_letters (sink, oid, source_schema, source_table, op, key, row, unchanged, "
-                "relation, lsn, sequence, reason, sqlstate, constraint_name) "
-                "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+                "INSERT INTO penstock.dead_letters (pipeline, sink, oid, source_schema, source_table, op, key, row, "
+                "unchanged, relation, lsn, sequence, reason, sqlstate, constraint_name) "
+                "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
                 [
                     [
-                        self._sink, change.relation.oid, change.relation.schema, change.relation.table, change.op,
+                        *self._owner, change.relation.oid, change.relation.schema, change.relation.table, change.op,
                         Jsonb(dict(change.key)), Jsonb(dict(change.row)) if change.row is not None else None,
                         list(change.unchanged), Jsonb(change.relation.to_json()), str(change.lsn), change.sequence,
                         refusal.reason, refusal.sqlstate, refusal.constraint,
@@ -117,8 +119,8 @@ class LetterBox:
             return {}
         found = connection.execute(
             "SELECT id, op, key, row, unchanged, relation, lsn::text, sequence FROM penstock.dead_letters "
-            "WHERE sink = %s AND oid = %s AND state = 'open' AND key <> '{}' ORDER BY id",
-            [self._sink, relation.oid],
+            "WHERE (pipeline, sink) = (%s, %s) AND oid = %s AND state = 'open' AND key <> '{}' ORDER BY id",
+            [*self._owner, relation.oid],
         ).fetchall()
         letters = {}
         for id, op, key, row, unchanged, definition, lsn, sequence in found:
@@ -131,8 +133,8 @@ class LetterBox:
     def _settle(self, connection: Connection, which: str, *parameters: object) -> None:
         connection.execute(
             "UPDATE penstock.dead_letters SET state = 'superseded', settled_at = clock_timestamp() "
-            f"WHERE sink = %s AND state = 'open' AND {which}".encode(),
-            [self._sink, *parameters],
+            f"WHERE (pipeline, sink) = (%s, %s) AND state = 'open' AND {which}".encode(),
+            [*self._owner, *parameters],
         )
 
 

@@ -27,6 +27,7 @@ from penstock.sinks.postgres_sequences import restart_sequences
 from penstock.sinks.postgres_staging import StagedChanges
 from penstock.sinks.postgres_tables import Tables
 from penstock.sinks.postgres_target import Target, find
+from penstock.sinks.target_owner import Owner
 
 _UNIQUE_BESIDES_KEY = """
 SELECT n.nspname, c.relname, (SELECT conname FROM pg_constraint WHERE conindid = i.indexrelid AND contype IN ('p', 'u', 'x'))
@@ -53,20 +54,22 @@ class _Filling:
 class Imports:
     """The imports of one sink. Records of another subscription mean nothing."""
 
-    def __init__(self, sink: str, source: str, subscription: str, tables: Tables) -> None:
-        self._sink, self._source, self._subscription, self._tables = sink, source, subscription, tables
+    def __init__(self, owner: Owner, source: str, subscription: str, tables: Tables) -> None:
+        self._owner, self._source, self._subscription, self._tables = owner, source, subscription, tables
 
     def recorded(self, connection: Connection) -> Imported:
         """Under the subscription that they were made under; there is never more than one."""
         ready = connection.execute(
-            "SELECT subscription, oid, job, lsn::text FROM penstock.imports WHERE sink = %s", [self._sink]
+            "SELECT subscription, oid, job, lsn::text FROM penstock.imports WHERE (pipeline, sink) = (%s, %s)",
+            list(self._owner),
         ).fetchall()
         under_way = connection.execute(
-            "SELECT subscription, job, replayed::text FROM penstock.imports_under_way WHERE sink = %s", [self._sink]
+            "SELECT subscription, job, replayed::text FROM penstock.imports_under_way WHERE (pipeline, sink) = (%s, %s)",
+            list(self._owner),
         ).fetchall()
         parts: dict[int, set[int]] = {job: set() for _, job, _ in under_way}
-        query = "SELECT job, number FROM penstock.import_parts WHERE sink = %s"
-        for job, number in connection.execute(query, [self._sink]):
+        query = "SELECT job, number FROM penstock.import_parts WHERE (pipeline, sink) = (%s, %s)"
+        for job, number in connection.execute(query, list(self._owner)):
             parts.setdefault(job, set()).add(number)
         return Imported(
             next((row[0] for row in [*ready, *under_way]), ""),
@@ -94,8 +97,8 @@ class Imports:
                 self._remove_doubles(connection, part.relation, target)
                 self._tables.index(connection, part.relation, part.job, at_last=False)
             connection.execute(
-                "UPDATE penstock.imports_under_way SET indexed = true WHERE sink = %s AND job = %s",
-                [self._sink, part.job],
+                "UPDATE penstock.imports_under_way SET indexed = true WHERE (pipeline, sink) = (%s, %s) AND job = %s",
+                [*self._owner, part.job],
             )
         connection.execute(sql.SQL("ANALYZE {}").format(target.name))
 
@@ -156,7 +159,7 @@ class Imports:
         if part.phase == "rows":
             if not self._holds(connection, part):
                 self._record(connection, self._applied(connection, filling, staged, applier, filling.source))
-                _hold(connection, self._sink, part)
+                _hold(connection, self._owner, part)
         elif part.phase == "changes":
             assert part.upto is not None
             if filling.replayed is None or part.upto > filling.replayed:
@@ -178,7 +181,7 @@ class Imports:
             if filling is None or filling.shadow is None or filling.replayed is not None:
                 return False
             target = _filled(connection, filling)
-            if not _hold(connection, self._sink, part):
+            if not _hold(connection, self._owner, part):
                 for _ in changes:
                     pass
                 return True
@@ -209,9 +212,9 @@ class Imports:
                 self._tables.swap_in(connection, part.relation, filling.source, shadow, part.job, add)
         self._forget(connection, part.job)
         connection.execute(
-            "INSERT INTO penstock.imports VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (sink, oid) DO UPDATE SET "
+            "INSERT INTO penstock.imports VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (pipeline, sink, oid) DO UPDATE SET "
             "source = excluded.source, subscription = excluded.subscription, job = excluded.job, lsn = excluded.lsn",
-            [self._sink, self._source, self._subscription, filling.oid, part.job, str(part.upto)],
+            [*self._owner, self._source, self._subscription, filling.oid, part.job, str(part.upto)],
         )
         failpoints.reach(failpoints.TABLE_SWAPPED)
 
@@ -245,23 +248,23 @@ class Imports:
 
     def _is_ready(self, connection: Connection, part: ImportPart) -> bool:
         row = connection.execute(
-            "SELECT job FROM penstock.imports WHERE sink = %s AND oid = %s AND subscription = %s",
-            [self._sink, part.oid, self._subscription],
+            "SELECT job FROM penstock.imports WHERE (pipeline, sink) = (%s, %s) AND oid = %s AND subscription = %s",
+            [*self._owner, part.oid, self._subscription],
         ).fetchone()
         return row is not None and row[0] >= part.job
 
     def _holds(self, connection: Connection, part: ImportPart) -> bool:
         row = connection.execute(
-            "SELECT FROM penstock.import_parts WHERE sink = %s AND job = %s AND number = %s",
-            [self._sink, part.job, part.number],
+            "SELECT FROM penstock.import_parts WHERE (pipeline, sink) = (%s, %s) AND job = %s AND number = %s",
+            [*self._owner, part.job, part.number],
         ).fetchone()
         return row is not None
 
     def _filling(self, connection: Connection, job: int) -> _Filling | None:
         row = connection.execute(
             "SELECT oid, source_schema, source_table, target_schema, target_table, indexed, replayed::text "
-            "FROM penstock.imports_under_way WHERE sink = %s AND job = %s AND subscription = %s",
-            [self._sink, job, self._subscription],
+            "FROM penstock.imports_under_way WHERE (pipeline, sink) = (%s, %s) AND job = %s AND subscription = %s",
+            [*self._owner, job, self._subscription],
         ).fetchone()
         if row is None:
             return None
@@ -271,12 +274,12 @@ class Imports:
 
     def _record(self, connection: Connection, filling: _Filling) -> None:
         connection.execute(
-            "INSERT INTO penstock.imports_under_way VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) "
-            "ON CONFLICT (sink, job) DO UPDATE SET source_schema = excluded.source_schema, "
+            "INSERT INTO penstock.imports_under_way VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) "
+            "ON CONFLICT (pipeline, sink, job) DO UPDATE SET source_schema = excluded.source_schema, "
             "source_table = excluded.source_table, target_schema = excluded.target_schema, "
             "target_table = excluded.target_table, replayed = excluded.replayed",
             [
-                self._sink, filling.job, self._source, self._subscription, filling.oid, *filling.source,
+                *self._owner, filling.job, self._source, self._subscription, filling.oid, *filling.source,
                 *(filling.shadow or (None, None)), filling.indexed,
                 str(filling.replayed) if filling.replayed is not None else None,
             ],
@@ -285,12 +288,13 @@ class Imports:
     def _remove_leftovers(self, connection: Connection, oid: int) -> None:
         """What another subscription recorded, and what imports of this table left that did not come to an end."""
         connection.execute(
-            "DELETE FROM penstock.imports WHERE sink = %s AND subscription <> %s", [self._sink, self._subscription]
+            "DELETE FROM penstock.imports WHERE (pipeline, sink) = (%s, %s) AND subscription <> %s",
+            [*self._owner, self._subscription],
         )
         left = connection.execute(
             "SELECT job, target_schema, target_table FROM penstock.imports_under_way "
-            "WHERE sink = %s AND (oid = %s OR subscription <> %s)",
-            [self._sink, oid, self._subscription],
+            "WHERE (pipeline, sink) = (%s, %s) AND (oid = %s OR subscription <> %s)",
+            [*self._owner, oid, self._subscription],
         ).fetchall()
         for job, schema, table in left:
             if table is not None:
@@ -299,8 +303,8 @@ class Imports:
 
     def _forget(self, connection: Connection, job: int) -> None:
         for table in ("imports_under_way", "import_parts"):
-            statement = sql.SQL("DELETE FROM {} WHERE sink = %s AND job = %s")
-            connection.execute(statement.format(sql.Identifier("penstock", table)), [self._sink, job])
+            statement = sql.SQL("DELETE FROM {} WHERE (pipeline, sink) = (%s, %s) AND job = %s")
+            connection.execute(statement.format(sql.Identifier("penstock", table)), [*self._owner, job])
 
 
 def _filled(connection: Connection, filling: _Filling) -> Target:
@@ -316,10 +320,11 @@ def _filled(connection: Connection, filling: _Filling) -> Target:
     return target
 
 
-def _hold(connection: Connection, sink: str, part: ImportPart) -> bool:
+def _hold(connection: Connection, owner: Owner, part: ImportPart) -> bool:
     """Records the part. False: somebody else has."""
     found = connection.execute(
-        "INSERT INTO penstock.import_parts VALUES (%s, %s, %s) ON CONFLICT DO NOTHING", [sink, part.job, part.number]
+        "INSERT INTO penstock.import_parts VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
+        [*owner, part.job, part.number],
     )
     return found.rowcount > 0
 

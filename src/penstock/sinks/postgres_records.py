@@ -6,28 +6,28 @@ from penstock.postgres.connection import Connection
 
 RECORDS = {
     # Up to where the target holds all changes.
-    "progress": """sink text PRIMARY KEY, lsn pg_lsn NOT NULL, committed_at timestamptz NOT NULL, source text NOT NULL,
-        pipeline text NOT NULL""",
+    "progress": """pipeline text, sink text, lsn pg_lsn NOT NULL, committed_at timestamptz NOT NULL, source text NOT NULL,
+        PRIMARY KEY (pipeline, sink)""",
     # Which source table is which target table, and whether the sink has made it: what somebody else made is never dropped.
-    "tables": """sink text, oid bigint, source_schema text NOT NULL, source_table text NOT NULL,
-        target_schema text NOT NULL, target_table text NOT NULL, made bool NOT NULL, PRIMARY KEY (sink, oid),
-        UNIQUE (sink, target_schema, target_table)""",
+    "tables": """pipeline text, sink text, oid bigint, source_schema text NOT NULL, source_table text NOT NULL,
+        target_schema text NOT NULL, target_table text NOT NULL, made bool NOT NULL, PRIMARY KEY (pipeline, sink, oid),
+        UNIQUE (target_schema, target_table)""",
     # Tables whose import is complete, and up to where that brought them.
-    "imports": """sink text, source text NOT NULL, subscription text NOT NULL, oid bigint, job bigint NOT NULL,
-        lsn pg_lsn NOT NULL, PRIMARY KEY (sink, oid)""",
+    "imports": """pipeline text, sink text, source text NOT NULL, subscription text NOT NULL, oid bigint, job bigint NOT NULL,
+        lsn pg_lsn NOT NULL, PRIMARY KEY (pipeline, sink, oid)""",
     # Imports under way, each with the table that it fills, and the numbers of the parts which that table holds.
-    "imports_under_way": """sink text, job bigint, source text NOT NULL, subscription text NOT NULL, oid bigint NOT NULL,
-        source_schema text NOT NULL, source_table text NOT NULL, target_schema text, target_table text,
-        indexed bool NOT NULL DEFAULT false, replayed pg_lsn, PRIMARY KEY (sink, job)""",
-    "import_parts": "sink text, job bigint, number bigint, PRIMARY KEY (sink, job, number)",
+    "imports_under_way": """pipeline text, sink text, job bigint, source text NOT NULL, subscription text NOT NULL,
+        oid bigint NOT NULL, source_schema text NOT NULL, source_table text NOT NULL, target_schema text, target_table text,
+        indexed bool NOT NULL DEFAULT false, replayed pg_lsn, PRIMARY KEY (pipeline, sink, job)""",
+    "import_parts": "pipeline text, sink text, job bigint, number bigint, PRIMARY KEY (pipeline, sink, job, number)",
     # Rows that the target refused. Values are Postgres's texts; a state is open, replayed or superseded.
-    "dead_letters": """id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, sink text NOT NULL,
+    "dead_letters": """id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, pipeline text NOT NULL, sink text NOT NULL,
         state text NOT NULL DEFAULT 'open', oid bigint NOT NULL, source_schema text NOT NULL, source_table text NOT NULL,
         op text NOT NULL, key jsonb NOT NULL, "row" jsonb, unchanged text[] NOT NULL, relation jsonb NOT NULL,
         lsn pg_lsn NOT NULL, sequence bigint NOT NULL, reason text NOT NULL, sqlstate text, constraint_name text,
         at timestamptz NOT NULL DEFAULT clock_timestamp(), settled_at timestamptz""",
 }
-_INDEXES = {"dead_letters": "(sink, oid) WHERE state = 'open'"}
+_INDEXES = {"dead_letters": "(pipeline, sink, oid) WHERE state = 'open'"}
 
 
 def create_records(connection: Connection) -> None:

@@ -25,10 +25,11 @@ from penstock.sinks.postgres_rows import HeldLines, RowChange, Values, held_row,
 from penstock.sinks.postgres_session import Session
 from penstock.sinks.postgres_staging import KEPT, LINES, StagedChanges
 from penstock.sinks.postgres_target import Target, find
+from penstock.sinks.target_owner import Owner
 
 _LETTERS = sql.SQL(
     "SELECT id, sink, source_schema, source_table, op, key, row, lsn::text, sequence, reason, sqlstate, constraint_name, at "
-    "FROM penstock.dead_letters WHERE sink = %(sink)s AND state = 'open' "
+    "FROM penstock.dead_letters WHERE (pipeline, sink) = (%(pipeline)s, %(sink)s) AND state = 'open' "
     "AND (%(schemas)s::text[] = '{}' OR (source_schema, source_table) IN "
     "(SELECT * FROM unnest(%(schemas)s::text[], %(tables)s::text[]))) ORDER BY id"
 )
@@ -37,15 +38,16 @@ _LETTERS = sql.SQL(
 class PostgresDeadLetters:
     """Those of one sink."""
 
-    def __init__(self, sink: str, session: Session, applier_of: Callable[[Connection], Applier]) -> None:
-        self._sink, self._session, self._applier_of = sink, session, applier_of
+    def __init__(self, owner: Owner, session: Session, applier_of: Callable[[Connection], Applier]) -> None:
+        self._owner, self._session, self._applier_of = owner, session, applier_of
 
     def count(self) -> int:
         with self._session.opened() as connection:
             if not _there(connection):
                 return 0
             row = connection.execute(
-                "SELECT count(*) FROM penstock.dead_letters WHERE sink = %s AND state = 'open'", [self._sink]
+                "SELECT count(*) FROM penstock.dead_letters WHERE (pipeline, sink) = (%s, %s) AND state = 'open'",
+                list(self._owner),
             ).fetchone()
         return int(row[0]) if row is not None else 0
 
@@ -53,7 +55,9 @@ class PostgresDeadLetters:
         wanted = {"schemas": [schema for schema, _ in tables], "tables": [table for _, table in tables]}
         with self._session.opened() as connection:
             found = (
-                connection.execute(_LETTERS, {"sink": self._sink, **wanted}).fetchall() if _there(connection) else []
+                connection.execute(_LETTERS, {**self._owner._asdict(), **wanted}).fetchall()
+                if _there(connection)
+                else []
             )
         return [replace(letter, lsn=LSN.parse(str(letter.lsn))) for letter in (DeadLetter(*row) for row in found)]
 
@@ -80,7 +84,9 @@ class PostgresDeadLetters:
         if letter.row is None and letter.op != "delete":
             return Refusal(letter.reason)  # a rule's code could make no row of it: the next change of the row may
         with self._session.transaction() as connection:
-            connection.execute("SELECT FROM penstock.progress WHERE sink = %s FOR UPDATE", [self._sink])
+            connection.execute(
+                "SELECT FROM penstock.progress WHERE (pipeline, sink) = (%s, %s) FOR UPDATE", list(self._owner)
+            )
             row = connection.execute(
                 "SELECT oid, unchanged, relation FROM penstock.dead_letters WHERE id = %s AND state = 'open' FOR UPDATE",
                 [letter.id],
@@ -95,7 +101,8 @@ class PostgresDeadLetters:
 
     def _target(self, connection: Connection, oid: int) -> Target | None:
         place = connection.execute(
-            "SELECT target_schema, target_table FROM penstock.tables WHERE sink = %s AND oid = %s", [self._sink, oid]
+            "SELECT target_schema, target_table FROM penstock.tables WHERE (pipeline, sink) = (%s, %s) AND oid = %s",
+            [*self._owner, oid],
         ).fetchone()
         return find(connection, *place) if place is not None else None
 

@@ -24,8 +24,10 @@ from penstock.sinks.postgres_columns import GoneColumns, fit, is_retyped
 from penstock.sinks.postgres_filled import AddRows, replace_rows
 from penstock.sinks.postgres_rights import Rights
 from penstock.sinks.postgres_shapes import Shapes
+from penstock.sinks.postgres_table_records import TableRecords
 from penstock.sinks.postgres_target import Target, find, is_depended_on
 from penstock.sinks.postgres_unfollowed import fitting
+from penstock.sinks.target_owner import Owner
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +37,9 @@ _INDEXES = "SELECT c.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.
 class Tables:
     """The target tables of one sink. What it has looked up it keeps, until ``forget``."""
 
-    def __init__(self, sink: str, mode: Literal["create", "existing"], shapes: Shapes) -> None:
-        self._sink, self._mode, self._shapes = sink, mode, shapes
+    def __init__(self, owner: Owner, mode: Literal["create", "existing"], shapes: Shapes) -> None:
+        self._sink, self._mode, self._shapes = owner.sink, mode, shapes
+        self._records = TableRecords(owner)
         self._known: dict[int, tuple[Relation, Target]] = {}
         self.stream_at = ZERO  # where the batch begins that is being applied
         self._gone = GoneColumns()
@@ -80,32 +83,27 @@ class Tables:
 
     def place_of(self, connection: Connection, oid: int) -> tuple[str, str] | None:
         """Where the source's table of this oid is in the target; None: it is not mirrored."""
-        row = connection.execute(
-            "SELECT target_schema, target_table FROM penstock.tables WHERE sink = %s AND oid = %s", [self._sink, oid]
-        ).fetchone()
-        return (row[0], row[1]) if row is not None else None
+        record = self._records.of_oid(connection, oid)
+        return record.name if record is not None else None
 
     def rename(self, connection: Connection, oid: int, now: tuple[str, str]) -> None:
         """The source's table has another name, or another schema."""
-        row = connection.execute(
-            "SELECT target_schema, target_table, made FROM penstock.tables WHERE sink = %s AND oid = %s",
-            [self._sink, oid],
-        ).fetchone()
-        if row is not None and self._mode == "create" and (row[0], row[1]) != now:
+        record = self._records.of_oid(connection, oid)
+        if record is not None and self._mode == "create" and record.name != now:
             if self._is_of_a_later_one(connection, oid, now):
                 return
             self._known.pop(oid, None)
             self._take_over(connection, oid, now)
-            self._rename(connection, (row[0], row[1]), now)
-            self._remember(connection, oid, now, row[2])
+            self._rename(connection, record.name, now)
+            self._records.put(connection, oid, now, record.made)
 
     def drop(self, connection: Connection, oid: int) -> bool:
         """Of a table that the sink has made. False: somebody else did, and it stays."""
-        place = self.place_of(connection, oid)
-        if place is None or self._mode == "existing" or not self._is_made(connection, place):
+        record = self._records.of_oid(connection, oid)
+        if record is None or self._mode == "existing" or not record.made:
             return False
-        connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(*place)))
-        connection.execute("DELETE FROM penstock.tables WHERE sink = %s AND oid = %s", [self._sink, oid])
+        connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(*record.name)))
+        self._records.remove(connection, oid)
         self._known.pop(oid, None)
         return True
 
@@ -177,7 +175,7 @@ class Tables:
         if before is not None and (not made or self._mode == "existing" or is_depended_on(connection, before)):
             self.refuse_rows_of_others(connection, source)
             replace_rows(connection, before, shadow, relation.key, partial(add, source))
-            self._remember(connection, relation.oid, source, made)
+            self._records.put(connection, relation.oid, source, made)
         else:
             place = _beside(relation.schema, relation.table, job)
             self._shapes.hand_over(connection, relation, place)
@@ -190,8 +188,8 @@ class Tables:
                     sql.Identifier(schema, shadow.table), sql.Identifier(table)
                 )
             )
-            self._remember(connection, relation.oid, source, True)
-            self._shapes.settle(connection, relation, place, self.known(connection))
+            self._records.put(connection, relation.oid, source, True)
+            self._shapes.settle(connection, relation, place, self._records.all(connection))
 
     def merge_in(
         self, connection: Connection, relation: Relation, shadow: Target, merged: Merged, again: bool, add: AddRows
@@ -214,16 +212,17 @@ class Tables:
             self._take_over(connection, oid, name)
             if find(connection, *name) is None:
                 self._rename(connection, place, name)
-                self._remember(connection, oid, name, self._is_made(connection, place))
+                self._records.put(connection, oid, name, self._is_made(connection, place))
 
     def refuse_rows_of_others(self, connection: Connection, source: tuple[str, str]) -> None:
         """An import would take the place of rows that did not come from the source. An empty table may be there."""
+        self._records.refuse_table_of_another(connection, source)
         there = find(connection, *source)
         if there is None:
             return
         rights = Rights(connection, self._sink)
         rights.require(rights.on_table(*source))
-        if self._is_ours(connection, source):
+        if self._records.of_name(connection, source) is not None:
             return
         if connection.execute(sql.SQL("SELECT FROM {} LIMIT 1").format(there.rows)).fetchone() is not None:
             raise SinkRefused(
@@ -232,27 +231,14 @@ class Tables:
                 "Empty it, rename it or drop it; then start again.",
             )
 
-    def _is_ours(self, connection: Connection, target: tuple[str, str]) -> bool:
-        """Rows of it came by this sink."""
-        return self._made(connection, target) is not None
-
     def _is_made(self, connection: Connection, target: tuple[str, str]) -> bool:
         """The sink has made it."""
-        return self._made(connection, target) is True
-
-    def _made(self, connection: Connection, target: tuple[str, str]) -> bool | None:
-        row = connection.execute(
-            "SELECT made FROM penstock.tables WHERE sink = %s AND target_schema = %s AND target_table = %s",
-            [self._sink, *target],
-        ).fetchone()
-        return row[0] if row is not None else None
+        record = self._records.of_name(connection, target)
+        return record is not None and record[1]
 
     def known(self, connection: Connection) -> dict[int, tuple[str, str]]:
         """The tables of the target, by the source's oid, under the source's names."""
-        found = connection.execute(
-            "SELECT oid, source_schema, source_table FROM penstock.tables WHERE sink = %s", [self._sink]
-        )
-        return {oid: (schema, table) for oid, schema, table in found}
+        return self._records.all(connection)
 
     def add_labels(self, connection: Connection, oids: Iterable[int]) -> None:
         """The stream does not tell of a label that an enum got."""
@@ -268,22 +254,19 @@ class Tables:
 
     def _place(self, connection: Connection, relation: Relation) -> tuple[str, str]:
         """Where the source's table is in the target. A new name in the source is a new name here."""
-        row = connection.execute(
-            "SELECT target_schema, target_table, made FROM penstock.tables WHERE sink = %s AND oid = %s",
-            [self._sink, relation.oid],
-        ).fetchone()
+        record = self._records.of_oid(connection, relation.oid)
         source = relation.schema, relation.table
-        if row is None or self._mode == "existing":
+        if record is None or self._mode == "existing":
             self._take_over(connection, relation.oid, source)
-            self._remember(connection, relation.oid, source, find(connection, *source) is None)
+            self._records.put(connection, relation.oid, source, find(connection, *source) is None)
             return source
-        self._refuse_dropped(connection, (row[0], row[1]))
-        if (row[0], row[1]) != source:
+        self._refuse_dropped(connection, record.name)
+        if record.name != source:
             if self._is_of_a_later_one(connection, relation.oid, source):
-                return row[0], row[1]
+                return record.name
             self._take_over(connection, relation.oid, source)
-            self._rename(connection, (row[0], row[1]), source)
-            self._remember(connection, relation.oid, source, row[2])
+            self._rename(connection, record.name, source)
+            self._records.put(connection, relation.oid, source, record.made)
         return source
 
     def _refuse_dropped(self, connection: Connection, target: tuple[str, str]) -> None:
@@ -299,25 +282,17 @@ class Tables:
     def _is_of_a_later_one(self, connection: Connection, oid: int, name: tuple[str, str]) -> bool:
         """Whether the name belongs to a table that got it after what is being applied: its import came further than the
         stream, which still tells of the one that had the name before, and that is aside."""
-        query = (
-            "SELECT 1 FROM penstock.tables t JOIN penstock.imports i ON i.sink = t.sink AND i.oid = t.oid "
-            "WHERE t.sink = %s AND t.target_schema = %s AND t.target_table = %s AND t.oid <> %s AND i.lsn > %s::pg_lsn"
-        )
-        return connection.execute(query, [self._sink, *name, oid, str(self.stream_at)]).fetchone() is not None
+        return self._records.imported_beyond(connection, name, oid, self.stream_at)
 
     def _take_over(self, connection: Connection, oid: int, name: tuple[str, str]) -> None:
         """Another table of the source had this name: its rows are none of this one's.
 
         It goes aside, under a name of its own: it may have been renamed in the source, and show up again.
         """
-        row = connection.execute(
-            "SELECT oid::bigint, made FROM penstock.tables "
-            "WHERE sink = %s AND target_schema = %s AND target_table = %s AND oid <> %s",
-            [self._sink, *name, oid],
-        ).fetchone()
-        if row is None:
+        record = self._records.of_name(connection, name)
+        if record is None or record[0] == oid:
             return
-        former, made = row
+        former, made = record
         self._known.pop(former, None)
         there = find(connection, *name)
         if there is not None and (self._mode == "existing" or not made):
@@ -328,7 +303,7 @@ class Tables:
             connection.execute(sql.SQL("DELETE FROM {}").format(there.name))
             there = None
         if there is None:
-            connection.execute("DELETE FROM penstock.tables WHERE sink = %s AND oid = %s", [self._sink, former])
+            self._records.remove(connection, former)
             return
         aside = Place(*name).beside(f"__before_{former}")
         logger.warning(
@@ -340,10 +315,7 @@ class Tables:
             new = Place(name[0], index).beside(f"__before_{former}").name
             connection.execute(rename.format(sql.Identifier(name[0], index), sql.Identifier(new)))
         self._rename(connection, name, (aside.schema, aside.name))
-        connection.execute(
-            "UPDATE penstock.tables SET target_schema = %s, target_table = %s WHERE sink = %s AND oid = %s",
-            [aside.schema, aside.name, self._sink, former],
-        )
+        self._records.move(connection, former, (aside.schema, aside.name))
 
     def _rename(self, connection: Connection, before: tuple[str, str], now: tuple[str, str]) -> None:
         if find(connection, *before) is None:
@@ -375,19 +347,6 @@ class Tables:
     def _require_room(self, connection: Connection, schema: str) -> None:
         rights = Rights(connection, self._sink)
         rights.require(rights.on_schema(schema, create=True))
-
-    def _remember(self, connection: Connection, oid: int, name: tuple[str, str], made: bool) -> None:
-        """Under the same name on both sides."""
-        connection.execute(
-            "DELETE FROM penstock.tables WHERE sink = %s AND target_schema = %s AND target_table = %s AND oid <> %s",
-            [self._sink, *name, oid],
-        )
-        connection.execute(
-            "INSERT INTO penstock.tables VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (sink, oid) DO UPDATE SET "
-            "source_schema = excluded.source_schema, source_table = excluded.source_table, "
-            "target_schema = excluded.target_schema, target_table = excluded.target_table, made = excluded.made",
-            [self._sink, oid, *name, *name, made],
-        )
 
 
 def _beside(schema: str, table: str, job: int) -> Place:

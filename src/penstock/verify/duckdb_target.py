@@ -22,6 +22,7 @@ from penstock.pgoutput.types import typed
 from penstock.sinks.duckdb import DuckDBSettings
 from penstock.sinks.duckdb_file import CATALOG, DuckDBFile, quoted
 from penstock.sinks.duckdb_target import Target, load_columns, target_schema
+from penstock.sinks.target_owner import Owner
 from penstock.verify.duckdb_values import HashedRows, compared_type
 from penstock.verify.hashed_source import HashedSource, arrow, key_table
 from penstock.verify.source_rows import PlainRows
@@ -37,7 +38,10 @@ Engine = duckdb.DuckDBPyConnection
 
 
 class DuckDBTarget:
-    def __init__(self, settings: DuckDBSettings, source_url: str, publications: Sequence[str]) -> None:
+    def __init__(
+        self, settings: DuckDBSettings, source_url: str, publications: Sequence[str], pipeline: str = ""
+    ) -> None:
+        self._owner = Owner(pipeline, settings.name)
         self.settings, self.source_url, self.publications = settings, source_url, publications
         self._file = DuckDBFile(settings.path, settings.name, settings.memory)
         self._lock = threading.Lock()  # two readers in turns would keep the file open for ever
@@ -80,8 +84,8 @@ class DuckDBTarget:
         def look(engine: Engine) -> LSN | None:
             if not _has(engine, "progress"):
                 return None
-            query = f"SELECT lsn FROM {CATALOG}.penstock.progress WHERE sink = ?"
-            found = engine.execute(query, [self.settings.name]).fetchall()
+            query = f"SELECT lsn FROM {CATALOG}.penstock.progress WHERE pipeline = ? AND sink = ?"
+            found = engine.execute(query, list(self._owner)).fetchall()
             return LSN.parse(found[0][0]) if found else None
 
         return self.read(look)
@@ -97,8 +101,9 @@ class DuckDBTarget:
             if not _has(engine, "tables"):
                 return None
             found = engine.execute(
-                f"SELECT target_table, columns FROM {CATALOG}.penstock.tables WHERE source_schema = ? AND source_table = ?",
-                source,
+                f"SELECT target_table, columns FROM {CATALOG}.penstock.tables "
+                "WHERE pipeline = ? AND sink = ? AND source_schema = ? AND source_table = ?",
+                [*self._owner, *source],
             ).fetchall()
             if not found or not _has(engine, found[0][0], target_schema(source[0])):  # or somebody dropped it
                 return None

@@ -23,6 +23,7 @@ from penstock.imports.layout import TableLayout
 from penstock.imports.plan import Chunk, chunk_query
 from penstock.lsn import LSN
 from penstock.postgres.connection import Connection, connect, translated_errors
+from penstock.sinks.target_owner import Owner
 from penstock.verify.keyed_rows import SETTINGS, VERSION, copied, source_rows_query, with_keys
 from penstock.verify.ruled_postgres import RuledPostgresPair, TargetTable
 from penstock.verify.target import Expected, Figures, Key, Row, figures_of
@@ -34,8 +35,8 @@ _ROW_SEED, _KEY_SEED = 0, 1  # two hashes that have nothing to do with each othe
 class PostgresTarget:
     """``url``: the target's. A connection to it is shared by all tables, and used by one thread at a time."""
 
-    def __init__(self, sink: str, url: str, source_url: str) -> None:
-        self._sink, self._source_url = sink, source_url
+    def __init__(self, sink: str, url: str, source_url: str, pipeline: str = "") -> None:
+        self._sink, self._source_url, self._owner = sink, source_url, Owner(pipeline, sink)
         self._url, self._lock, self._casting_lock = url, threading.Lock(), threading.Lock()
         self._casting: Connection | None = None
         self._connection = self._connected()
@@ -69,7 +70,9 @@ class PostgresTarget:
             known = connection.execute("select to_regclass('penstock.progress') is not null").fetchone()
             if known != (True,):
                 return None
-            row = connection.execute("select lsn::text from penstock.progress where sink = %s", [self._sink]).fetchone()
+            row = connection.execute(
+                "select lsn::text from penstock.progress where (pipeline, sink) = (%s, %s)", list(self._owner)
+            ).fetchone()
         return None if row is None or row[0] is None else LSN.parse(row[0])
 
     def pair(self, layout: TableLayout) -> PostgresPair | None:

@@ -64,7 +64,7 @@ class Verification:
         ruled = self._ruled(found)
         groups = list(dict.fromkeys(ruled.get(table.oid, table) for table in wanted))
         for settings in sinks:
-            with closing(_target(settings, self._url, found.publications)) as target:
+            with closing(_target(settings, self.config.name, self._url, found.publications)) as target:
                 standing = Standing(self.connection, found, self.state, settings.name, target.position)
                 for table in groups:
                     if isinstance(table, RuledTables):
@@ -197,8 +197,10 @@ def _left_out(sink: str, table: PublishedTable, because: str) -> TableReport:
     return TableReport(sink, table.schema, table.table, "left_out", because=because)
 
 
-def _target(settings: SinkSettings, source_url: str, publications: Sequence[str]) -> DuckDBTarget | PostgresTarget:
+def _target(
+    settings: SinkSettings, pipeline: str, source_url: str, publications: Sequence[str]
+) -> DuckDBTarget | PostgresTarget:
     if isinstance(settings, DuckDBSettings):
-        return DuckDBTarget(settings, source_url, publications)
+        return DuckDBTarget(settings, source_url, publications, pipeline)
     assert isinstance(settings, PostgresSettings)
-    return PostgresTarget(settings.name, settings.url.get_secret_value(), source_url)
+    return PostgresTarget(settings.name, settings.url.get_secret_value(), source_url, pipeline)
