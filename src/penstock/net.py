@@ -77,6 +77,7 @@ class NetChanges:
     deletes_at: Positions | None = None
     removed_at: Positions | None = None
     restarts_identity: bool = False  # a TRUNCATE that lies in the batch does
+    bare_rows: int = 0  # of a table without columns, whose rows are but their number: so many come; negative: go
 
     @property
     def upsert_count(self) -> int:
@@ -97,6 +98,8 @@ def _net(batch: ChangeBatch, may_exist: bool) -> NetChanges:
     last_at = _position(batch, -1)
     if truncated_at is not None:
         batch = batch.take(np.arange(truncates[-1] + 1, len(batch)))
+    if not batch.relation.columns:
+        return NetChanges(batch.relation, truncated_at, last_at, [], [], bare_rows=_count_bare_rows(batch))
     if _only_brings_rows(batch, may_exist):
         deletes = [batch.new[index] for index in batch.relation.key_indexes] if may_exist else _no_keys(batch)
         at = Positions(batch.commit_lsn, batch.sequence)
@@ -111,6 +114,11 @@ def _net(batch: ChangeBatch, may_exist: bool) -> NetChanges:
     if not batch.relation.key:
         return _net_without_key(batch, truncated_at, last_at)
     return _net_by_key(batch, truncated_at, last_at, may_exist)
+
+
+def _count_bare_rows(batch: ChangeBatch) -> int:
+    """An update changes nothing of a row without columns; a delete is sent with REPLICA IDENTITY FULL, and of any row."""
+    return int(np.isin(batch.op, (INSERT, READ)).sum()) - int((batch.op == DELETE).sum())
 
 
 def _only_brings_rows(batch: ChangeBatch, may_exist: bool) -> bool:
@@ -323,8 +331,6 @@ def _net_without_key(batch: ChangeBatch, truncated_at: Position | None, last_at:
         pa.concat_arrays([new.take(pa.array(adds)), old.take(pa.array(removes))])
         for new, old in zip(batch.new, batch.old, strict=True)
     ]
-    if not both:
-        return NetChanges(batch.relation, truncated_at, last_at, [], [])
     _, first, group = np.unique(codes(both), return_index=True, return_inverse=True)
     sign = np.concatenate([np.ones(len(adds), np.int64), -np.ones(len(removes), np.int64)])
     count = np.bincount(group, weights=sign, minlength=len(first)).astype(np.int64)

@@ -24,7 +24,7 @@ ORDERS = relation("public", "orders", id="integer", account="integer", key=("id"
 @pytest.fixture
 def file(database: str, tmp_path: Path) -> Path:
     """The config of a pipeline whose replica has refused a row of each of two tables."""
-    replica = Replica(database, tmp_path, on_error="dead_letter")
+    replica = Replica(database, tmp_path, pipeline="shop", on_error="dead_letter")
     replica.execute("create table accounts (id int primary key, email text check (email <> 'bad'), note text)")
     replica.execute("create table orders (id int primary key, account int constraint positive check (account > 0))")
     orders = [changes(ORDERS, [("insert", {"id": 7, "account": -1})], lsn=0x20)]

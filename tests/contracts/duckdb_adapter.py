@@ -31,8 +31,9 @@ class DuckDBUnderTest(SinkUnderTest):
                 return []
             columns = [column.name for column in relation.columns]
             texts = ", ".join(f"{_quoted(column)}::varchar" for column in columns)
-            query = f"select {texts} from {_quoted(relation.schema)}.{_quoted(relation.table)}"
-            return [dict(zip(columns, row, strict=True)) for row in connection.execute(query).fetchall()]
+            query = f"select {texts or 'true'} from {_quoted(relation.schema)}.{_quoted(relation.table)}"
+            found = connection.execute(query).fetchall()
+            return [dict(zip(columns, row, strict=True)) for row in found] if columns else [{} for _ in found]
 
     def messages(self) -> list[tuple[str, bytes]]:
         return []

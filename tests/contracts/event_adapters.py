@@ -44,7 +44,7 @@ def _identity_before(event: dict[str, Any]) -> dict[str, Any] | None:
     before: dict[str, Any] | None = event["before"]
     key: dict[str, Any] | None = event["key"]
     if before is None or key is None:
-        return before or key
+        return key if before is None else before
     return {name: before[name] for name in key}
 
 

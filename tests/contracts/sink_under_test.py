@@ -50,9 +50,10 @@ class SinkUnderTest:
         """SQL in the target, as its owner."""
         raise NotImplementedError
 
-    def make(self, pipeline: str = "") -> Sink[Any]:
+    def make(self, pipeline: str = "", *, others_stay: bool = False) -> Sink[Any]:
         """A sink as it is after the process started anew, ready for batches."""
-        self.close()
+        if not others_stay:
+            self.close()
         sink = self.new_sink()
         sink.subscription, sink.pipeline = self.subscription, pipeline
         self._sinks.append(sink)

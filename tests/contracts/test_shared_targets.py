@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from penstock.errors import SinkRefused
 from penstock.lsn import LSN
+from penstock.sinks.contract import Sink
 from penstock.testing.change_batches import changes, relation
 from tests.contracts.sink_under_test import SinkUnderTest, deliver
 from tests.contracts.table_import import TableImport
@@ -15,32 +18,34 @@ GOODS = relation("public", "goods", id="int8", key=("id",), oid=7)  # of another
 OTHERS_USERS = relation("public", "users", id="int8", key=("id",), oid=8)
 
 
+def both(target: SinkUnderTest) -> tuple[Sink[Any], Sink[Any]]:
+    return target.make("shop"), target.make("garage", others_stay=True)
+
+
 def test_each_pipeline_has_a_position_and_imports_of_its_own(table_target: SinkUnderTest) -> None:
-    shop, garage = table_target.make("shop"), table_target.make("garage")
+    shop, garage = both(table_target)
     deliver(shop, table_target.next_batch(0x10), [changes(USERS, [("insert", {"id": 1})], lsn=0x5)])
     TableImport(table_target, garage, GOODS).whole({"id": 1}, {"id": 2}, upto=0x500)
-    assert table_target.make("shop").prepare() == LSN(0x10)
-    assert table_target.make("garage").prepare() is None
-    imported = {name: table_target.make(name).imported() for name in ("shop", "garage")}
-    assert [bool(found and found.ready) for found in imported.values()] == [False, True]
+    assert (shop.prepare(), garage.prepare()) == (LSN(0x10), None)
+    assert [bool(found and found.ready) for found in (shop.imported(), garage.imported())] == [False, True]
     TableImport(table_target, shop, USERS).whole({"id": 3}, upto=0x10)
     assert (table_target.rows(USERS), len(table_target.rows(GOODS))) == ([{"id": "3"}], 2)
 
 
 def test_parts_of_imports_with_the_same_number_do_not_meet(table_target: SinkUnderTest) -> None:
-    shop, garage = table_target.make("shop"), table_target.make("garage")
-    both = [TableImport(table_target, shop, USERS), TableImport(table_target, garage, GOODS)]
-    for copy in both:
+    shop, garage = both(table_target)
+    copies = [TableImport(table_target, shop, USERS), TableImport(table_target, garage, GOODS)]
+    for copy in copies:
         copy.begin()
-    for copy, id in zip(both, (1, 2), strict=True):
+    for copy, id in zip(copies, (1, 2), strict=True):
         copy.rows(1, {"id": id})
-    for copy in both:
+    for copy in copies:
         copy.end(0x100)
     assert (table_target.rows(USERS), table_target.rows(GOODS)) == ([{"id": "1"}], [{"id": "2"}])
 
 
 def test_a_table_that_another_pipeline_fills_is_refused(table_target: SinkUnderTest) -> None:
-    shop, garage = table_target.make("shop"), table_target.make("garage")
+    shop, garage = both(table_target)
     deliver(shop, table_target.next_batch(0x10), [changes(USERS, [("insert", {"id": 1})], lsn=0x5)])
     filled = r'public\.users of the target is filled by sink "\w+" of pipeline "shop"'
     with pytest.raises(SinkRefused, match=filled):
@@ -53,7 +58,7 @@ def test_a_table_that_another_pipeline_fills_is_refused(table_target: SinkUnderT
 
 
 def test_a_table_that_another_pipeline_is_about_to_import_is_refused(table_target: SinkUnderTest) -> None:
-    shop, garage = table_target.make("shop"), table_target.make("garage")
+    shop, garage = both(table_target)
     copy = TableImport(table_target, shop, USERS)
     copy.begin()
     for job in (1, 2):
@@ -65,7 +70,7 @@ def test_a_table_that_another_pipeline_is_about_to_import_is_refused(table_targe
 
 
 def test_the_advice_says_how_to_take_over_a_table_of_a_pipeline_that_is_gone(table_target: SinkUnderTest) -> None:
-    shop, garage = table_target.make("shop"), table_target.make("garage")
+    shop, garage = both(table_target)
     deliver(shop, table_target.next_batch(0x10), [changes(USERS, [("insert", {"id": 1})], lsn=0x5)])
     batch = table_target.next_batch(0x20)
     some = [changes(OTHERS_USERS, [("insert", {"id": 2})], lsn=0x15)]

@@ -52,7 +52,7 @@ class Replicas:
                 "and not attisdropped order by attnum",
             )
         )
-        return f"select {columns} from {table} order by {columns}"
+        return f"select {columns} from {table} order by {columns}" if columns else f"select from {table}"
 
 
 @pytest.fixture(scope="module")

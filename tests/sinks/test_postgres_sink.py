@@ -25,9 +25,10 @@ ACCOUNTS = relation("public", "accounts", id="integer", email="text", note="text
 class Replica:
     """``deliver`` is one micro-batch of as many tasks as there are sequences of changes."""
 
-    def __init__(self, url: str, directory: Path, **settings: Any) -> None:
+    def __init__(self, url: str, directory: Path, pipeline: str = "", **settings: Any) -> None:
         self.url, self.directory, self._number = url, directory, 0
         self.sink = PostgresSink(PostgresSink.Settings(name="replica", type="postgres", url=SecretStr(url), **settings))
+        self.sink.pipeline = pipeline
         self.sink.prepare()
 
     def close(self) -> None:

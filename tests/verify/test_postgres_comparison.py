@@ -208,9 +208,11 @@ def test_a_column_that_the_target_lacks_counts_as_null(items: Replica) -> None:
 def test_the_position_is_the_sinks_own_record(replica: Replica) -> None:
     assert replica.verified.position() is None
     replica.target.execute("create schema penstock")
-    replica.target.execute("create table penstock.progress (sink text primary key, lsn pg_lsn)")
+    replica.target.execute("create table penstock.progress (pipeline text, sink text, lsn pg_lsn)")
     assert replica.verified.position() is None
-    replica.target.execute("insert into penstock.progress values ('replica', '1/2A'), ('other', '9/9')")
+    replica.target.execute(
+        "insert into penstock.progress values ('', 'replica', '1/2A'), ('', 'other', '9/9'), ('other', 'replica', '9/9')"
+    )
     assert replica.verified.position() == LSN.parse("1/2A")
 
 

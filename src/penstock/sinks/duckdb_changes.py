@@ -41,9 +41,7 @@ def apply_to_shadow(
 
 def _by_table(staged: Sequence[StagedChanges]) -> list[list[StagedChanges]]:
     """The changes of each table under each of its names."""
-    # DuckDB has no tables without columns, and their rows say nothing.
-    with_columns = [changes for changes in staged if changes.relation.columns]
-    by_table = sorted(with_columns, key=_table_and_oid)  # stable: order within a table stays
+    by_table = sorted(staged, key=_table_and_oid)  # stable: order within a table stays
     return [list(members) for _, members in groupby(by_table, key=_table_and_oid)]
 
 
@@ -88,6 +86,9 @@ def _apply_table(
 
 
 def _apply_one(connection: duckdb.DuckDBPyConnection, target: Target, change: StagedChanges, fill_kept: _Fill) -> None:
+    if change.bare_rows:
+        _apply_bare_rows(connection, target, change.bare_rows)
+        return
     names = _names(target, change.relation)
     filled = fill_kept(connection, target, names, change) if change.partly_kept else None
     inserts = _with_values_of_kept(connection, target, names, change) if change.inserts else None
@@ -98,6 +99,15 @@ def _apply_one(connection: duckdb.DuckDBPyConnection, target: Target, change: St
         _remove_equal_rows(connection, target, names, change.removed.open())
     for rows in (inserts, filled):
         _insert(connection, target, change.relation, rows)
+
+
+def _apply_bare_rows(connection: duckdb.DuckDBPyConnection, target: Target, count: int) -> None:
+    """Of a table without columns, one row is like another. In the file it has a column that is none of the source's."""
+    if count > 0:
+        connection.execute(f"INSERT INTO {target.sql} ({quoted(target.kept[0])}) SELECT NULL FROM range({count})")
+    else:
+        rows = f"SELECT rowid FROM {target.sql} LIMIT {-count}"
+        connection.execute(f"DELETE FROM {target.sql} WHERE rowid IN ({rows})")
 
 
 def _insert(connection: duckdb.DuckDBPyConnection, target: Target, relation: Relation, rows: pa.Table | None) -> None:

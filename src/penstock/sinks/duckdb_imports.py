@@ -22,7 +22,7 @@ from penstock.sinks.duckdb_file import CATALOG
 from penstock.sinks.duckdb_records import IMPORTS
 from penstock.sinks.duckdb_staging import StagedChanges
 from penstock.sinks.duckdb_tables import Source, Tables
-from penstock.sinks.duckdb_target import Target, dump_columns, enums_of, load_columns
+from penstock.sinks.duckdb_target import NO_COLUMNS, Target, dump_columns, enums_of, load_columns
 from penstock.sinks.target_owner import Owner
 
 _READY = f"{CATALOG}.penstock.imports"
@@ -33,12 +33,12 @@ _OURS = "pipeline = ? AND sink = ?"
 
 @dataclass(frozen=True)
 class _Filling:
-    """An import under way. ``shadow``: None as long as the source's table has no columns."""
+    """An import under way."""
 
     job: int
     oid: int
     source: Source  # as the table was called in the latest of its changes
-    shadow: Target | None
+    shadow: Target
     replayed: LSN | None = None
 
 
@@ -94,7 +94,7 @@ class Imports:
     def _begin(self, part: ImportPart, tables: Tables) -> None:
         self._remove_leftovers(part.oid)
         relation = part.relation
-        shadow = tables.shadow(relation, part.job) if relation.columns else None
+        shadow = tables.shadow(relation, part.job)
         self._record(_Filling(part.job, part.oid, (relation.schema, relation.table), shadow))
 
     def _rows(self, part: ImportPart, filling: _Filling, staged: Sequence[StagedChanges], tables: Tables) -> None:
@@ -112,12 +112,11 @@ class Imports:
     def _end(self, part: ImportPart, filling: _Filling, tables: Tables) -> None:
         assert part.upto is not None
         self._forget(part.job)
-        if filling.shadow is not None:
-            filled = replace(filling.shadow, enums=enums_of(part.relation.columns), oid=part.relation.oid)
-            if part.merged is not None and tables.has(part.relation.oid):
-                tables.merge_in(part.relation, filled, part.merged, part.again)
-            else:
-                tables.swap_in(filling.source, filled)
+        filled = replace(filling.shadow, enums=enums_of(part.relation.columns), oid=part.relation.oid)
+        if part.merged is not None and tables.has(part.relation.oid):
+            tables.merge_in(part.relation, filled, part.merged, part.again)
+        else:
+            tables.swap_in(filling.source, filled)
         self._execute(f"DELETE FROM {_READY} WHERE {_OURS} AND oid = ?", filling.oid)
         self._execute(
             f"INSERT INTO {_READY} VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -134,8 +133,7 @@ class Imports:
 
         def target_of(relation: Relation) -> Target:
             nonlocal filling
-            shadow = filling.shadow or tables.shadow(relation, filling.job)
-            shadow = tables.fitted_shadow(relation, shadow)
+            shadow = tables.fitted_shadow(relation, filling.shadow)
             filling = replace(filling, source=(relation.schema, relation.table), shadow=shadow)
             return shadow
 
@@ -156,7 +154,8 @@ class Imports:
         if not found:
             return None
         oid, source_schema, source_table, schema, table, columns, replayed = found[0]
-        shadow = Target(schema, table, load_columns(columns), oid) if table is not None else None
+        known = load_columns(columns)
+        shadow = Target(schema, table, known, oid, kept=() if known else (NO_COLUMNS,))
         return _Filling(job, oid, (source_schema, source_table), shadow, _lsn(replayed))
 
     def _record(self, filling: _Filling) -> None:
@@ -165,8 +164,8 @@ class Imports:
         self._execute(
             f"INSERT INTO {_UNDER_WAY} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             self._source, self._subscription, filling.oid, filling.job, *filling.source,
-            shadow.schema if shadow else None, shadow.table if shadow else None,
-            dump_columns(shadow) if shadow else None, str(filling.replayed) if filling.replayed is not None else None,
+            shadow.schema, shadow.table, dump_columns(shadow),
+            str(filling.replayed) if filling.replayed is not None else None,
         )  # fmt: skip
 
     def _remove_leftovers(self, oid: int) -> None:
@@ -177,8 +176,7 @@ class Imports:
             oid, self._subscription,
         )  # fmt: skip
         for job, schema, table in left:
-            if table is not None:
-                self._connection.execute(f"DROP TABLE IF EXISTS {Target(schema, table, {}, oid).sql}")
+            self._connection.execute(f"DROP TABLE IF EXISTS {Target(schema, table, {}, oid).sql}")
             self._forget(job)
 
     def _forget(self, job: int) -> None:

@@ -27,10 +27,11 @@ class StagedChanges:
     deletes: Staged | None = None  # c<i> of the key columns
     partly_kept: Staged | None = None  # like inserts, with k<i>: the key to look under, and u<i>: keep column i
     removed: Staged | None = None  # c0 … of all columns; one row for each row to remove
+    bare_rows: int = 0  # of a table without columns: rows that come; negative: that go
 
     @property
     def only_inserts(self) -> bool:
-        return self.truncated_at is None and not (self.deletes or self.partly_kept or self.removed)
+        return self.truncated_at is None and not (self.deletes or self.partly_kept or self.removed or self.bare_rows)
 
 
 def stage_changes(batch: Batch, changes: NetChanges, unrepresentable: Unrepresentable) -> StagedChanges:
@@ -62,6 +63,7 @@ def stage_changes(batch: Batch, changes: NetChanges, unrepresentable: Unrepresen
         handed("deletes", cast(changes.deletes, key)) if key else None,
         partly,
         handed("removed", cast(changes.removed, everything)) if changes.removed else None,
+        changes.bare_rows,
     )
 
 

@@ -21,6 +21,8 @@ from penstock.sinks.duckdb_types import duckdb_type
 
 logger = logging.getLogger(__name__)
 
+NO_COLUMNS = "penstock_no_columns"
+
 
 @dataclass(frozen=True)
 class Target:
@@ -60,12 +62,15 @@ def fits(known: Target, wanted: dict[str, str]) -> bool:
 
 
 def new_target(relation: Relation, table: str, wanted: dict[str, str]) -> Target:
-    columns = _name_columns(wanted)
-    return Target(target_schema(relation.schema), table, columns, relation.oid, enums=enums_of(relation.columns))
+    """A table without columns, which DuckDB has not, gets one that is none of the source's, until one comes."""
+    columns, kept = _name_columns(wanted), () if wanted else (NO_COLUMNS,)
+    schema = target_schema(relation.schema)
+    return Target(schema, table, columns, relation.oid, kept, enums_of(relation.columns))
 
 
 def create(connection: duckdb.DuckDBPyConnection, target: Target) -> None:
-    definition = ", ".join(f"{quoted(name)} {kind}" for name, kind in target.columns.values())
+    columns = list(target.columns.values()) or [(NO_COLUMNS, "BOOLEAN")]
+    definition = ", ".join(f"{quoted(name)} {kind}" for name, kind in columns)
     connection.execute(f"CREATE SCHEMA IF NOT EXISTS {CATALOG}.{quoted(target.schema)}")
     connection.execute(f"CREATE TABLE IF NOT EXISTS {target.sql} ({definition})")
 
@@ -96,7 +101,10 @@ def alter(
             target = add_column(connection, target, source, kind)
         else:
             target = retype_column(connection, target, source, kind)
-    gone = target.kept[len(known.kept) :]
+    gone = [name for name in target.kept if name not in known.kept]
+    if not wanted and not keep and NO_COLUMNS not in target.kept:
+        connection.execute(f"ALTER TABLE {target.sql} ADD COLUMN {quoted(NO_COLUMNS)} BOOLEAN")
+        target = replace(target, kept=(*target.kept, NO_COLUMNS))
     for name in gone:
         if keep:
             _tell_of_kept(target, name)
@@ -110,7 +118,8 @@ def add_column(connection: duckdb.DuckDBPyConnection, target: Target, source: st
     target = make_room(connection, target, source)
     name = free_name(source, {name.lower() for name, _ in target.columns.values()})
     connection.execute(f"ALTER TABLE {target.sql} ADD COLUMN {quoted(name)} {kind}")
-    return replace(target, columns={**target.columns, source: (name, kind)})
+    target = replace(target, columns={**target.columns, source: (name, kind)})
+    return drop_kept(connection, target, NO_COLUMNS) if NO_COLUMNS in target.kept else target
 
 
 def make_room(connection: duckdb.DuckDBPyConnection, target: Target, name: str) -> Target:

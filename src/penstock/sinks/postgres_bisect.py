@@ -133,7 +133,8 @@ class Bisection:
         if truncated_at is not None:
             changes = [change for change in changes if change.last_at >= truncated_at]
             nothing: dict[str, Any] = dict.fromkeys(KINDS)
-            self._applier.apply([replace(changes[0], truncated_at=truncated_at, **nothing)], self._tables.target)
+            emptied = replace(changes[0], truncated_at=truncated_at, bare_rows=0, **nothing)
+            self._applier.apply([emptied], self._tables.target)
             held = {}
         for relation, some in groupby(changes, key=lambda change: change.relation):
             target = self._tables.target(self._connection, relation)
@@ -150,6 +151,9 @@ class Bisection:
         self, change: StagedChanges, target: Target, held: dict[str, RowChange], waiting: list[_Waiting]
     ) -> list[RefusedRow]:
         """Rows that are refused come to ``waiting``, and those whose values nobody has are returned."""
+        if change.bare_rows:  # one is like another: all of them go in, or the sink stops
+            self._applier.apply([replace(change, truncated_at=None)], lambda _connection, _relation: target)
+            return []
         settled, missing = self._kept.settled(change, target, held)
         rows = Rows(settled)
         self._attempt([rows.none()], target)  # the temporary tables that all attempts need are made once

@@ -244,6 +244,8 @@ class TableChanges:
             self.applier.execute(sql.SQL("DELETE FROM {}").format(gone))
         if self.change.removed:
             self._remove_equal_rows(self.change.removed)
+        if self.change.bare_rows < 0:
+            self._remove_any_rows(-self.change.bare_rows)
         if self.change.updates:
             self._staged("updates", self._all, self.change.updates.open())
             self._count += self.change.updates.count
@@ -294,6 +296,10 @@ class TableChanges:
     def _write_inserts(self) -> None:
         if self.change.inserts:
             self._insert(self.change.inserts)
+        if self.change.bare_rows > 0:
+            count = sql.SQL(str(self.change.bare_rows))
+            insert = sql.SQL("INSERT INTO {} SELECT FROM generate_series(1, {})")
+            self.applier.execute(insert.format(self.target.name, count))
 
     def _update(self, updates: sql.Identifier) -> None:
         key = self._relation.key_indexes
@@ -332,6 +338,15 @@ class TableChanges:
             )
         )
 
+    def _remove_any_rows(self, count: int) -> None:
+        """Of a table without columns: Postgres's own subscriptions remove the first that they meet."""
+        self.applier.execute(
+            sql.SQL(
+                "DELETE FROM {target} t USING (SELECT tableoid AS part, ctid AS place FROM {target} LIMIT {count}) s "
+                "WHERE t.tableoid = s.part AND t.ctid = s.place"
+            ).format(target=self.target.rows, count=sql.SQL(str(count)))
+        )
+
     def _remove_equal_rows(self, lines: Lines) -> None:
         """Of n equal rows to remove, n equal rows of the target go, no matter which. Equal is what has the same text: not
         every type can say whether two values are equal, and 1.0 is not 1.00."""
@@ -356,11 +371,10 @@ class TableChanges:
 
 def by_table(staged: Sequence[StagedChanges]) -> list[list[StagedChanges]]:
     """The changes of each table, in order; those from before it got another name apart, since a table that took its name may
-    come in between. Rows of a table without columns say nothing."""
+    come in between."""
     by_table: dict[int, list[StagedChanges]] = {}
     for change in staged:
-        if change.relation.columns:
-            by_table.setdefault(change.relation.oid, []).append(change)
+        by_table.setdefault(change.relation.oid, []).append(change)
     named = (groupby(changes, key=lambda change: _name(change.relation)) for changes in by_table.values())
     groups = [list(some) for changes in named for _, some in changes]
     return sorted(groups, key=lambda changes: max(change.last_at for change in changes))

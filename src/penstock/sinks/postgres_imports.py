@@ -41,12 +41,12 @@ WHERE i.indrelid = %(oid)s AND (i.indisunique OR i.indisexclusion) AND NOT (
 
 @dataclass(frozen=True)
 class _Filling:
-    """An import under way. ``shadow``: None as long as the source's table has no columns."""
+    """An import under way."""
 
     job: int
     oid: int
     source: tuple[str, str]  # as the table was called in the latest of its changes
-    shadow: tuple[str, str] | None
+    shadow: tuple[str, str]
     indexed: bool
     replayed: LSN | None
 
@@ -82,7 +82,7 @@ class Imports:
         if part.phase not in ("changes", "end"):
             return
         filling = self._filling(connection, part.job)
-        if filling is None or filling.shadow is None:
+        if filling is None:
             return
         target = _filled(connection, filling)
         if not filling.indexed:
@@ -105,7 +105,7 @@ class Imports:
     def postpone_uniqueness(self, connection: Connection, part: ImportPart) -> bool:
         """Changes that are replayed violate it, for now: the shadow goes without until the end. False: it did already."""
         filling = self._filling(connection, part.job)
-        if filling is None or filling.shadow is None:
+        if filling is None:
             return False
         target = _filled(connection, filling)
         found = connection.execute(_UNIQUE_BESIDES_KEY, {"oid": target.oid, "key": list(part.relation.key)}).fetchall()
@@ -178,7 +178,7 @@ class Imports:
             if connection.execute("SELECT to_regclass('penstock.import_parts')").fetchone() == (None,):
                 return False  # the sink is yet to be prepared
             filling = self._filling(connection, part.job)
-            if filling is None or filling.shadow is None or filling.replayed is not None:
+            if filling is None or filling.replayed is not None:
                 return False
             target = _filled(connection, filling)
             if not _hold(connection, self._owner, part):
@@ -193,10 +193,8 @@ class Imports:
         relation = part.relation
         self._remove_leftovers(connection, part.oid)
         self._tables.refuse_rows_of_others(connection, (relation.schema, relation.table))
-        shadow = None
-        if relation.columns:
-            target = self._tables.shadow(connection, relation, part.job)
-            shadow = target.schema, target.table
+        target = self._tables.shadow(connection, relation, part.job)
+        shadow = target.schema, target.table
         self._record(
             connection,
             _Filling(part.job, part.oid, (relation.schema, relation.table), shadow, False, None),
@@ -204,12 +202,11 @@ class Imports:
 
     def _end(self, connection: Connection, part: ImportPart, filling: _Filling, add: AddRows) -> None:
         assert part.upto is not None
-        if filling.shadow is not None:
-            shadow = _filled(connection, filling)
-            if part.merged is not None and self._tables.place_of(connection, part.relation.oid) is not None:
-                self._tables.merge_in(connection, part.relation, shadow, part.merged, part.again, add)
-            else:
-                self._tables.swap_in(connection, part.relation, filling.source, shadow, part.job, add)
+        shadow = _filled(connection, filling)
+        if part.merged is not None and self._tables.place_of(connection, part.relation.oid) is not None:
+            self._tables.merge_in(connection, part.relation, shadow, part.merged, part.again, add)
+        else:
+            self._tables.swap_in(connection, part.relation, filling.source, shadow, part.job, add)
         self._forget(connection, part.job)
         connection.execute(
             "INSERT INTO penstock.imports VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (pipeline, sink, oid) DO UPDATE SET "
@@ -229,22 +226,16 @@ class Imports:
     ) -> _Filling:
         """The import after these; the source's table may have been altered or renamed in between."""
         latest = source or filling.source
-        shadow = filling.shadow
 
         def target_of(connection: Connection, relation: Relation) -> Target:
-            nonlocal latest, shadow
-            if shadow is None:
-                target = self._tables.shadow(connection, relation, filling.job)
-                shadow = target.schema, target.table
-            else:
-                target = _filled(connection, replace(filling, shadow=shadow))
+            nonlocal latest
             if source is None:
                 latest = relation.schema, relation.table
-            return self._tables.fitted(connection, relation, target)
+            return self._tables.fitted(connection, relation, _filled(connection, filling))
 
         applier.apply(staged, target_of, where_known=not settled)
         restart_sequences(connection, staged, lambda _: find(connection, *latest))  # the shadow owns none
-        return replace(filling, source=latest, shadow=shadow)
+        return replace(filling, source=latest)
 
     def _is_ready(self, connection: Connection, part: ImportPart) -> bool:
         row = connection.execute(
@@ -269,8 +260,7 @@ class Imports:
         if row is None:
             return None
         oid, schema, table, target_schema, target_table, indexed, replayed = row
-        shadow = (target_schema, target_table) if target_table is not None else None
-        return _Filling(job, oid, (schema, table), shadow, indexed, _lsn(replayed))
+        return _Filling(job, oid, (schema, table), (target_schema, target_table), indexed, _lsn(replayed))
 
     def _record(self, connection: Connection, filling: _Filling) -> None:
         connection.execute(
@@ -280,7 +270,7 @@ class Imports:
             "target_table = excluded.target_table, replayed = excluded.replayed",
             [
                 *self._owner, filling.job, self._source, self._subscription, filling.oid, *filling.source,
-                *(filling.shadow or (None, None)), filling.indexed,
+                *filling.shadow, filling.indexed,
                 str(filling.replayed) if filling.replayed is not None else None,
             ],
         )  # fmt: skip
@@ -297,8 +287,7 @@ class Imports:
             [*self._owner, oid, self._subscription],
         ).fetchall()
         for job, schema, table in left:
-            if table is not None:
-                connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(schema, table)))
+            connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(schema, table)))
             self._forget(connection, job)
 
     def _forget(self, connection: Connection, job: int) -> None:
@@ -309,7 +298,6 @@ class Imports:
 
 def _filled(connection: Connection, filling: _Filling) -> Target:
     """The shadow. Somebody who drops it takes rows away that are not read again."""
-    assert filling.shadow is not None
     target = find(connection, *filling.shadow)
     if target is None:
         schema, table = filling.source

@@ -17,7 +17,8 @@ RECORDS = {
         lsn pg_lsn NOT NULL, PRIMARY KEY (pipeline, sink, oid)""",
     # Imports under way, each with the table that it fills, and the numbers of the parts which that table holds.
     "imports_under_way": """pipeline text, sink text, job bigint, source text NOT NULL, subscription text NOT NULL,
-        oid bigint NOT NULL, source_schema text NOT NULL, source_table text NOT NULL, target_schema text, target_table text,
+        oid bigint NOT NULL, source_schema text NOT NULL, source_table text NOT NULL, target_schema text NOT NULL,
+        target_table text NOT NULL,
         indexed bool NOT NULL DEFAULT false, replayed pg_lsn, PRIMARY KEY (pipeline, sink, job)""",
     "import_parts": "pipeline text, sink text, job bigint, number bigint, PRIMARY KEY (pipeline, sink, job, number)",
     # Rows that the target refused. Values are Postgres's texts; a state is open, replayed or superseded.

@@ -88,14 +88,14 @@ class Rows:
             chosen = numbers[cuts[place] : cuts[place + 1]] - self._bounds[place]
             if len(chosen):
                 parts[kind] = self._taken(place, pa.array(chosen))
-        return replace(self.change, truncated_at=None, **parts)
+        return replace(self.change, truncated_at=None, bare_rows=0, **parts)
 
     def none(self) -> StagedChanges:
         """No rows, but of the same kinds: what is made ready for them is ready afterwards."""
         kept = {f"{KEPT}{number}": _NO_LINES for number in range(len(self._kept))}
         nothing = HeldLines.of(pa.table({LINES: _NO_LINES, **kept}))
         parts: dict[str, Any] = {kind: nothing if getattr(self.change, kind) else None for kind in KINDS}
-        return replace(self.change, truncated_at=None, **parts)
+        return replace(self.change, truncated_at=None, bare_rows=0, **parts)
 
     def _taken(self, place: int, rows: pa.Array) -> HeldLines:
         groups = self._kept if KINDS[place] == "partly_kept" else []

@@ -56,6 +56,7 @@ class StagedChanges:
     removed: Lines | None = None  # all columns; one row for each row to remove
     turn: int = 0  # how many of the same table and task come before it
     restarts_identity: bool = False  # TRUNCATE … RESTART IDENTITY
+    bare_rows: int = 0  # of a table without columns: rows that come; negative: that go
 
     @property
     def never_kept(self) -> list[int]:
@@ -108,6 +109,7 @@ def stage_changes(batch: Batch, changes: NetChanges) -> StagedChanges:
         kept,
         handed("removed", changes.removed, changes.removed_at),
         restarts_identity=changes.restarts_identity,
+        bare_rows=changes.bare_rows,
     )
 
 

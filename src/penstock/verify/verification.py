@@ -98,6 +98,8 @@ class Verification:
         layout = table_layout(self.connection, table.oid, found.publications)
         if layout is None:
             return _left_out(sink, table, _NO_TABLE)
+        if not layout.relation.columns:
+            return _left_out(sink, table, "it has no columns that could be compared")
         imports = self._imports(sink, [table.oid])
         if imports is None:
             return _left_out(sink, table, f"its import {_INCOMPLETE}")
