@@ -27,7 +27,7 @@ from penstock.postgres.connection import Connection
 from penstock.sinks.copy_text import pieces
 from penstock.sinks.postgres_refusals import RowRefused
 from penstock.sinks.postgres_staging import Lines, StagedChanges
-from penstock.sinks.postgres_target import Target, is_referenced
+from penstock.sinks.postgres_target import Target, is_referenced, listed
 
 TargetOf = Callable[[Connection, Relation], Target]
 
@@ -329,11 +329,11 @@ class TableChanges:
         self.applier.execute(sql.SQL("DELETE FROM {}").format(inserts))
 
     def _insert_from(self, staged: sql.Identifier, writable: Sequence[int], missing_only: bool) -> None:
-        names = sql.SQL(", ").join(sql.Identifier(self._relation.columns[index].name) for index in writable)
+        names = listed([self._relation.columns[index].name for index in writable])
         values = sql.SQL(", ").join(sql.SQL("s.{}").format(sql.Identifier(f"c{index}")) for index in writable)
         missing = sql.SQL(" WHERE NOT EXISTS (SELECT FROM {} t WHERE {})").format(self.target.rows, self._same())
         self.applier.execute(
-            sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {} s{}").format(
+            sql.SQL("INSERT INTO {} {} OVERRIDING SYSTEM VALUE SELECT {} FROM {} s{}").format(
                 self.target.name, names, values, staged, missing if missing_only else sql.SQL("")
             )
         )

@@ -9,7 +9,7 @@ from psycopg import sql
 from penstock.postgres.connection import Connection
 from penstock.sinks.postgres_foreign_keys import merge
 from penstock.sinks.postgres_session import replicates
-from penstock.sinks.postgres_target import Target, is_referenced
+from penstock.sinks.postgres_target import Target, is_referenced, listed
 
 # Adds the rows of a filled table, the second one, to another. First, what the table is called in the source.
 AddRows = Callable[[tuple[str, str], Target, Target], None]
@@ -20,7 +20,7 @@ def replace_rows(
 ) -> None:
     """All of them. Where others refer to rows that stay, these stay in their place."""
     if key and is_referenced(connection, before) and not replicates(connection):
-        merge(connection, before, filled, _in_both(before, filled), key)
+        merge(connection, before, filled, columns_in_both(before, filled), key)
     else:
         connection.execute(sql.SQL("DELETE FROM {}").format(before.rows))
         add(before, filled)
@@ -28,14 +28,14 @@ def replace_rows(
 
 
 def add_rows(connection: Connection, target: Target, filled: Target, which: sql.Composable) -> None:
-    names = sql.SQL(", ").join(map(sql.Identifier, _in_both(target, filled)))
+    names = columns_in_both(target, filled)
     connection.execute(
-        sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {} WHERE {}").format(
-            target.name, names, names, filled.name, which
+        sql.SQL("INSERT INTO {} {} OVERRIDING SYSTEM VALUE SELECT {} FROM {} WHERE {}").format(
+            target.name, listed(names), sql.SQL(", ").join(map(sql.Identifier, names)), filled.name, which
         )
     )
 
 
-def _in_both(target: Target, filled: Target) -> list[str]:
+def columns_in_both(target: Target, filled: Target) -> list[str]:
     there = {column.name for column in filled.columns if not column.generated}
     return [column.name for column in target.columns if column.name in there and not column.generated]

@@ -130,6 +130,12 @@ class Target:
         return column
 
 
+def listed(columns: Sequence[str]) -> sql.Composed:
+    """For INSERT, in parentheses; nothing if there are none, since Postgres takes no empty list."""
+    names = sql.SQL(", ").join(map(sql.Identifier, columns))
+    return sql.SQL("({})").format(names) if columns else names
+
+
 def as_written(name: str) -> sql.Composed:
     """A column of ``t`` as its type's own output function writes it: a cast to text may strip what is significant.
 
