@@ -92,7 +92,7 @@ def status(config: Config, ask_source: bool = True) -> Status:
     behind = _Behind(ChangeLog(state.log_uri), contents, captured, source.current_lsn)
     sinks = [_sink(config, state, settings.name, settings.type, behind) for settings in config.sinks]
     if ask_source:
-        letters = [_dead_letters(settings) for settings in config.sinks]
+        letters = [_dead_letters(settings, config.name) for settings in config.sinks]
         sinks = [replace(sink, dead_letters=count) for sink, count in zip(sinks, letters, strict=True)]
     healthy = (
         source.error is None
@@ -230,10 +230,11 @@ def _sink(config: Config, state: PipelineState, name: str, kind: str, behind: _B
     )  # fmt: skip
 
 
-def _dead_letters(settings: SinkSettings) -> int | None:
+def _dead_letters(settings: SinkSettings, pipeline: str) -> int | None:
     if settings.on_error != "dead_letter":
         return None
     with closing(sink_class(settings.type)(settings)) as sink:
+        sink.pipeline = pipeline
         try:
             letters = sink.dead_letters()
             return letters.count() if letters is not None else None
