@@ -26,7 +26,7 @@ def test_a_sink_under_a_new_name_is_refused_the_tables_that_it_filled_under_the_
     assert lake.sink.prepare() is None
     with pytest.raises(SinkRefused, match=r"public\.users of the target is filled by sink \"lake\""):
         lake.deliver(changes(USERS, [("insert", {"id": 1, "name": "Ada"})], lsn=0x1100))
-    assert lake.rows("select count(*) from users") == [(1,)]
+    assert lake.rows("select count(*) from public.users") == [(1,)]
     assert lake.named("lake").prepare() == 0x1000
 
 
