@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+import yaml
 
 from penstock.sinks.contract import Sink
 from penstock.testing.embedded_postgres import EmbeddedPostgres
@@ -104,7 +105,9 @@ def test_a_copy_that_cannot_work_leaves_nothing_behind(
     assert left(shop) == []
 
 
-def test_a_file_that_another_sink_has_filled_is_refused_at_once(shop: str, tmp_path: Path, penstock: Here) -> None:
+def test_a_file_that_was_filled_from_another_source_is_refused_at_once(
+    shop: str, tmp_path: Path, penstock: Here
+) -> None:
     import duckdb
 
     from penstock.config.sink import SinkSettings
@@ -112,24 +115,18 @@ def test_a_file_that_another_sink_has_filled_is_refused_at_once(shop: str, tmp_p
 
     kind = sink_class("duckdb")
     settings: SinkSettings = kind.Settings.model_validate(
-        {"name": "old", "type": "duckdb", "path": tmp_path / "l.duckdb"}
+        {"name": "lake", "type": "duckdb", "path": tmp_path / "l.duckdb"}
     )
     sink = kind(settings)
     sink.prepare()
     sink.close()
+    file = written(tmp_path, shop, {"sinks": [{"name": "lake", "type": "duckdb", "path": "l.duckdb"}]})
     with duckdb.connect(str(tmp_path / "l.duckdb")) as connection:
-        columns = [name for (name, *_) in connection.execute("describe penstock.progress").fetchall()]
-        values = {"sink": "old", "lsn": "0/1"}
-        connection.execute(
-            f"insert into penstock.progress ({', '.join(values.keys() & set(columns))}) values "
-            f"({', '.join('?' for name in values if name in columns)})",
-            [values[name] for name in values.keys() & set(columns)],
-        )
-    outcome = penstock(
-        "run", written(tmp_path, shop, {"sinks": [{"name": "new", "type": "duckdb", "path": "l.duckdb"}]})
-    )
+        pipeline = yaml.safe_load(file.read_text())["name"]
+        connection.execute("insert into penstock.progress values (?, 'lake', '0/1', now(), '999')", [pipeline])
+    outcome = penstock("run", file)
     assert outcome.code == 1
-    assert "was filled by a sink called old" in outcome.err
+    assert "holds changes of database system 999" in outcome.err
     assert left(shop) == []
 
 
