@@ -63,8 +63,8 @@ class HashedRows:
         return f"SELECT * FROM ({query}) QUALIFY row_number() OVER (PARTITION BY {key}) <= {most}"
 
     def narrowed(self, source: str, among: str) -> str:
-        """The rows whose key may be one of ``among``, where no key is NULL: few to write as text, of a table with many. All rows,
-        if keys of such types do not come back from their text as they were."""
+        """The rows whose key may be one of ``among``, where no key is NULL: few to write as text, of a table with many. All
+        rows, if keys of such types do not come back from their text as they were."""
         kinds = [self.types[column] for column in self.key]
         if not all(kind in _FROM_TEXT or kind.startswith("DECIMAL(") for kind in kinds) or not kinds:
             return source
