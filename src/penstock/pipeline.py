@@ -30,9 +30,10 @@ from penstock.imports.manager import Manager, chosen_tables
 from penstock.lsn import LSN
 from penstock.postgres import catalog, migrations, subscription
 from penstock.postgres.connection import Connection, connect
+from penstock.postgres.leftovers import Leftover, NotAllRemoved
 from penstock.postgres.preflight import Finding
 from penstock.postgres.publication import Reconciliation
-from penstock.postgres.schema_log_setup import log_schema_changes
+from penstock.postgres.schema_log_setup import administrating, log_schema_changes
 from penstock.postgres.subscription import Subscription
 from penstock.postgres.tables import tables_matching
 from penstock.readiness import Readiness, telling_what_stays
@@ -68,14 +69,15 @@ class Pipeline:
     def _url(self) -> str:
         return self.config.source.url.get_secret_value()
 
-    def init(self, triggers: bool | None = None) -> Subscription:
+    def init(self, triggers: bool | None = None, administrator: str | None = None) -> Subscription:
         """Makes the publication and the slot, or leaves them as they are if they exist.
 
         ``triggers``: whether event triggers shall log schema changes, if the role may create them. By default they come with
-        a new subscription, so that a later ``run`` does not overrule who wanted none.
+        a new subscription, so that a later ``run`` does not overrule who wanted none. ``administrator``: the URL of a role
+        that may, if the pipeline's own may not; all else is made by the pipeline's own.
         """
         self._readiness().require_state_and_rules()
-        return self._create(triggers)
+        return self._create(triggers, administrator)
 
     def begin(self, sinks: Sequence[str] = (), copy: bool = True) -> Subscription:
         """What ``run`` does first: refuses what cannot work, then makes what is missing. In this order, so that a mistake in
@@ -86,7 +88,7 @@ class Pipeline:
         self._is_new = self.state.source() is None
         return self._create()
 
-    def _create(self, triggers: bool | None = None) -> Subscription:
+    def _create(self, triggers: bool | None = None, administrator: str | None = None) -> Subscription:
         source = self.config.source
         with connect(self._url) as connection, ExitStack() as guarded:
             identifier, recorded = str(catalog.server_identity(connection).system_identifier), self.state.source()
@@ -103,7 +105,9 @@ class Pipeline:
             if triggers is None:
                 triggers = is_new
             if triggers and source.mode != "copy":
-                log_schema_changes(connection, self.config.name)  # before the slot, which tells of rows from then on
+                log_schema_changes(
+                    connection, self.config.name, administrator
+                )  # before the slot, which tells of rows from then on
             wanted = chosen_tables(connection, self.config)
             manager = Manager(connection, self.config, (), self.state)
             hold = manager.hold_entering
@@ -195,15 +199,27 @@ class Pipeline:
             verification = Verification(connection, self.config, self.sinks(sinks), self.state, most, progress)
             yield from verification.reports(tables, chosen=bool(sinks))
 
-    def destroy(self) -> list[str]:
-        """Removes what Penstock made on the source, and this pipeline's state. Sinks keep what they have."""
+    def destroy(self, administrator: str | None = None) -> list[str]:
+        """Removes what Penstock made on the source, and this pipeline's state. Sinks keep what they have.
+
+        NotAllRemoved, when all else is removed, if something belongs to a role that we are not: it has the statements.
+        ``administrator``: the URL of a role that may remove what is not ours.
+        """
         self.state.require_owner(self.config.name)
         source = self.config.source
-        with connect(self._url) as connection:
-            removed = subscription.destroy(connection, self.config.name, source.publications)
+        with ExitStack() as sessions:
+            connection = sessions.enter_context(connect(self._url))
+            if administrator is not None:
+                connection = sessions.enter_context(administrating(administrator, connection))
+            leftovers: list[Leftover] = []
+            name = self.config.name
+            removed = subscription.destroy(connection, name, source.publications, leftovers=leftovers)
             if not catalog.server_identity(connection).in_recovery:
-                removed += migrations.remove(connection, self.config.name)
-        return removed + self.state.remove()
+                removed += migrations.remove(connection, name, leftovers)
+        removed += self.state.remove()
+        if leftovers:
+            raise NotAllRemoved.of(leftovers, removed)
+        return removed
 
     def capture(self, stop: threading.Event) -> None:
         """Reads the slot into the log until ``stop``."""
@@ -286,8 +302,7 @@ class Pipeline:
     def _clear_away_unless(self, stop: threading.Event) -> None:
         """In ``mode: copy`` nothing is left in the source when the work is done."""
         if self.config.source.mode == "copy" and not stop.is_set():
-            for what in self.destroy():
-                logger.info("Removed %s.", what)
+            self._destroy_aloud("Removed %s.")
 
     def _supervise(
         self, sinks: tuple[str, ...], until: LSN | None, stop: threading.Event, copying: CopierTask | None
@@ -303,8 +318,16 @@ class Pipeline:
         """Of a pipeline that this process has begun and that no sink has anything of."""
         known = [self.state.sink(sink.name) for sink in self.config.sinks]
         if self._is_new and all(sink is None or sink.lsn is None for sink in known):
-            for what in self.destroy():
-                logger.info("Removed %s, which this start had made.", what)
+            self._destroy_aloud("Removed %s, which this start had made.")
+
+    def _destroy_aloud(self, words: str) -> None:
+        try:
+            removed: Sequence[str] = self.destroy()
+        except NotAllRemoved as error:
+            logger.warning("%s %s", error, error.advice)
+            removed = error.removed
+        for what in removed:
+            logger.info(words, what)
 
     def _roles(self) -> tuple[Role, ...]:
         return ("deliver",) if self.state.capturing() else ("capture", "deliver")

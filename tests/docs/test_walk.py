@@ -45,6 +45,10 @@ class Walk:
     url: str
     variables: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def administrator(self) -> str:
+        return self.url.replace("penstock@", "postgres@")
+
     def type(self, line: str) -> subprocess.CompletedProcess[str]:
         return self._run(*_words(line))
 
@@ -103,13 +107,17 @@ def walk(shop: str) -> Iterator[Walk]:
     with tempfile.TemporaryDirectory(prefix="penstock-test-") as name:
         walk = Walk(Path(name), shop)
         (walk.directory / "shop.yaml").write_text(blocks("yaml", README)[0].text)
-        check, run, *_, destroy = told_to_type(README)
+        check, init, run, *_, destroy = (
+            line.replace("$ADMIN_URL", walk.administrator) for line in told_to_type(README)
+        )
         checked = walk.type(check)
         assert checked.returncode == 0, checked.stdout + checked.stderr
-        made = walk.type("penstock init shop.yaml")
+        made = walk.type(init)
         assert made.returncode == 0, made.stderr
+        assert "Created event triggers" in made.stderr
         with psycopg.connect(shop.replace("penstock@", "postgres@")) as connection:
             connection.execute(CHANGES)
+            connection.execute("ALTER TABLE orders RENAME COLUMN status TO state")
         ran = walk.type(f"{run} --once")
         assert ran.returncode == 0, ran.stderr
         assert ran.stdout == ""
@@ -122,11 +130,12 @@ def walk(shop: str) -> Iterator[Walk]:
             assert left == []
             assert connection.execute("SELECT 1 FROM pg_publication").fetchall() == []
             assert connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'penstock'").fetchall() == []
+            assert connection.execute("SELECT 1 FROM pg_event_trigger").fetchall() == []
         assert (walk.directory / "shop.duckdb").exists()
 
 
 def test_the_mirror_holds_what_the_source_does(walk: Walk) -> None:
-    query = "SELECT id, status, total FROM public.orders ORDER BY id"
+    query = "SELECT id, state, total FROM public.orders ORDER BY id"  # the new name: the triggers told of it
     with (
         psycopg.connect(walk.url) as source,
         duckdb.connect(str(walk.directory / "shop.duckdb"), read_only=True) as mirror,
@@ -144,7 +153,7 @@ def test_the_readmes_query_works(walk: Walk) -> None:
 
 
 def test_status_and_log_show_what_happened(walk: Walk) -> None:
-    _, _, status, tables, log, _ = told_to_type(README)
+    _, _, _, status, tables, log, _ = told_to_type(README)
     shown = walk.type(f"{status} --json")
     assert shown.returncode == 0, shown.stderr
     found = json.loads(shown.stdout)

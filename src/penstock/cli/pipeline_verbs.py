@@ -12,8 +12,19 @@ from penstock.cli.invocation import ConfigFile, LogFormat, SinkNames, invocation
 from penstock.cli.signals import stop_on_signals
 from penstock.cli.watching import watched, watched_copy
 from penstock.pipeline import Pipeline
+from penstock.postgres.leftovers import NotAllRemoved
+from penstock.postgres.schema_log import installation
 
 logger = logging.getLogger(__name__)
+
+
+AdminUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--admin-url", metavar="URL", envvar="PENSTOCK_ADMIN_URL", show_envvar=False,
+        help="A superuser's, for event triggers alone: others may not create or drop them. Or set PENSTOCK_ADMIN_URL.",
+    ),
+]  # fmt: skip
 
 
 def init(
@@ -22,12 +33,18 @@ def init(
     no_triggers: Annotated[
         bool, typer.Option("--no-triggers", help="Do without the event triggers that log schema changes.")
     ] = False,
+    admin_url: AdminUrl = None,
+    trigger_sql: Annotated[
+        bool, typer.Option("--trigger-sql", help="Print what creates the event triggers, for an administrator to run.")
+    ] = False,
 ) -> None:
     """Create what Penstock needs on the source: publication, slot, event triggers, its own schema. Doing it again changes
     nothing."""
     with stop_on_signals():
-        made = invocation(context).pipeline(file).init(triggers=not no_triggers)
-    if no_triggers:
+        made = invocation(context).pipeline(file).init(not no_triggers, admin_url)
+    if trigger_sql:
+        typer.echo(installation())
+    elif no_triggers:
         logger.info("No event triggers were created: renames, defaults and keys of tables are not followed.")
     if made.consistent_point is None:
         logger.info('The subscription "%s" exists already, with slot "%s". Nothing to do.', made.name, made.slot)
@@ -38,14 +55,22 @@ def init(
         )  # fmt: skip
 
 
-def destroy(context: typer.Context, file: ConfigFile) -> None:
+def destroy(context: typer.Context, file: ConfigFile, admin_url: AdminUrl = None) -> None:
     """Remove all that Penstock made on the source, and this pipeline's state. Sinks keep what they have."""
     with stop_on_signals():
-        removed = invocation(context).pipeline(file).destroy()
-    for what in removed:
-        logger.info("Removed %s.", what)
+        try:
+            removed = invocation(context).pipeline(file).destroy(admin_url)
+        except NotAllRemoved as error:
+            _say_removed(error.removed)
+            raise
+    _say_removed(removed)
     if not removed:
         logger.info("There was nothing to remove.")
+
+
+def _say_removed(removed: Sequence[str]) -> None:
+    for what in removed:
+        logger.info("Removed %s.", what)
 
 
 def run(

@@ -20,6 +20,7 @@ from penstock.changes import OWN_SCHEMA
 from penstock.errors import SourceRefused
 from penstock.postgres import schema_log
 from penstock.postgres.connection import Connection, translated_errors
+from penstock.postgres.leftovers import Leftover, lacks_right
 from penstock.postgres.locks import gently
 from penstock.postgres.publication import create_grant
 
@@ -61,17 +62,46 @@ def register(connection: Connection, pipeline: str) -> None:
         connection.execute("insert into penstock.pipelines (name) values (%s) on conflict do nothing", [pipeline])
 
 
-def remove(connection: Connection, pipeline: str) -> list[str]:
+def remove(connection: Connection, pipeline: str, leftovers: list[Leftover] | None = None) -> list[str]:
     """Removes what the pipeline has in the tables and, if no other has anything there, the tables and the schema.
 
-    Says what it removed. A schema in which there is something else stays.
+    Says what it removed. A schema in which there is something else stays. ``leftovers``: takes what the role may not
+    remove, which is an error otherwise.
     """
     with translated_errors(f"Looking for the schema {OWN_SCHEMA}"):
         if not _present(connection):
             return []
-    migrate(connection)
-    with _advising(connection):
-        return gently(connection, f"Emptying the schema {OWN_SCHEMA}", lambda: _remove(connection, pipeline))
+    try:
+        migrate(connection)
+        with _advising(connection):
+            return gently(
+                connection, f"Emptying the schema {OWN_SCHEMA}", lambda: _remove(connection, pipeline, leftovers)
+            )
+    except SourceRefused as error:
+        if leftovers is None or not lacks_right(error):
+            raise
+    leftovers.append(_rows_left(connection, pipeline))
+    return []
+
+
+def _rows_left(connection: Connection, pipeline: str) -> Leftover:
+    """For a role that may not even look into the schema."""
+    columns = {**dict.fromkeys(_KEPT.values(), "pipeline"), "pipelines": "name"}
+    deletes = (
+        sql.SQL("DELETE FROM {} WHERE {} = {};").format(
+            sql.Identifier(OWN_SCHEMA, table), sql.Identifier(column), sql.Literal(pipeline)
+        )
+        for table, column in columns.items()
+    )
+    statement = sql.SQL(" ").join(deletes).as_string(connection)
+    return Leftover(f"what {pipeline} has in the schema {OWN_SCHEMA}", _owner(connection), statement)
+
+
+def _owner(connection: Connection) -> str:
+    row = connection.execute(
+        "select pg_get_userbyid(nspowner)::text from pg_namespace where nspname = %s", [OWN_SCHEMA]
+    ).fetchone()
+    return str(row[0]) if row else ""
 
 
 @contextmanager
@@ -129,7 +159,7 @@ def _migrate(connection: Connection) -> list[int]:
     return missing
 
 
-def _remove(connection: Connection, pipeline: str) -> list[str]:
+def _remove(connection: Connection, pipeline: str, leftovers: list[Leftover] | None) -> list[str]:
     connection.execute("select pg_advisory_xact_lock(%s)", [_LOCK])
     # Nobody may add a row between the look for rows and the drop.
     connection.execute(
@@ -143,7 +173,27 @@ def _remove(connection: Connection, pipeline: str) -> list[str]:
     connection.execute("delete from penstock.pipelines where name = %s", [pipeline])
     if connection.execute(_OTHERS).fetchone() == (True,):
         return removed
-    removed += schema_log.remove(connection)
+    try:
+        with connection.transaction():  # a savepoint: what concerns the pipeline alone is gone either way
+            return removed + _remove_schema(connection)
+    except (psycopg.errors.InsufficientPrivilege, SourceRefused) as error:
+        if leftovers is None or not lacks_right(error):
+            raise
+    leftovers.append(_schema_left(connection))
+    return removed
+
+
+def _schema_left(connection: Connection) -> Leftover:
+    """As a whole: event triggers without the tables that they write to would break every command on the source's schema."""
+    triggers, owner = schema_log.triggers_of(connection)
+    what = f"event triggers {', '.join(triggers)} and the schema {OWN_SCHEMA}" if triggers else f"schema {OWN_SCHEMA}"
+    drop_triggers = f"{schema_log.REMOVAL} " if triggers else ""
+    drop_schema = sql.SQL("DROP SCHEMA {} CASCADE;").format(sql.Identifier(OWN_SCHEMA)).as_string(connection)
+    return Leftover(what, owner or _owner(connection), drop_triggers + drop_schema)
+
+
+def _remove_schema(connection: Connection) -> list[str]:
+    removed = schema_log.remove(connection)
     connection.execute(
         "drop table penstock.import_chunks, penstock.import_jobs, penstock.table_choices, penstock.pipelines, "
         "penstock.migrations; drop sequence penstock.import_claims"

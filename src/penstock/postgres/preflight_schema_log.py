@@ -31,5 +31,6 @@ def check_schema_log(connection: Connection, is_new: bool) -> Finding:
         "schema log",
         None,
         f"The role may not create event triggers. Without them go unnoticed: {LOST}.",
-        "After `penstock init`, run it once more with the URL of a superuser of the primary; or live with that.",
+        "Run `penstock init FILE --admin-url URL` with the URL of a superuser of the primary, or have an administrator run "
+        "what `penstock init FILE --trigger-sql` prints; or live with that.",
     )

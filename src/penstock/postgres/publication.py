@@ -134,6 +134,16 @@ def drop_publications(connection: Connection, name: str) -> list[str]:
     return [f"publication {publication}" for (publication,) in rows]
 
 
+def owned_publications(connection: Connection, name: str) -> tuple[list[str], str]:
+    """Those of the pipeline that exist, and who owns them."""
+    with translated_errors(f"Looking for the publication {name}"):
+        rows = connection.execute(
+            "select pubname::text, pg_get_userbyid(pubowner)::text from pg_publication where pubname = any(%s) order by 1",
+            [list(publication_names(name))],
+        ).fetchall()
+    return [publication for publication, _ in rows], rows[0][1] if rows else ""
+
+
 def reconcile(
     connection: Connection, name: str, selection: Selection, before_adding: Callable[[Sequence[Table]], None] = nothing
 ) -> Reconciliation:

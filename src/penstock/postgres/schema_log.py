@@ -20,7 +20,7 @@ from penstock.schema_changes import Definition, SchemaLogRow
 # By the trigger's name, the event; the function is penstock.on_ddl and so on.
 TRIGGERS = {"penstock_ddl": "ddl_command_end", "penstock_drop": "sql_drop", "penstock_rewrite": "table_rewrite"}
 _TABLES = ("schema_log", "table_definitions", "type_definitions")
-_REMOVAL = "".join(f"DROP EVENT TRIGGER IF EXISTS {name};" for name in TRIGGERS)
+REMOVAL = " ".join(f"DROP EVENT TRIGGER IF EXISTS {name};" for name in TRIGGERS)
 
 
 def may_install(connection: Connection) -> bool:
@@ -113,6 +113,16 @@ def known_definitions(connection: Connection) -> dict[int, Definition]:
         return {oid: Definition.from_json(definition) for oid, definition in found}
 
 
+def triggers_of(connection: Connection) -> tuple[list[str], str]:
+    """The names of those that are there, and who owns them."""
+    with translated_errors("Looking for the event triggers"):
+        rows = connection.execute(
+            "select evtname::text, pg_get_userbyid(evtowner)::text from pg_event_trigger where evtname = any(%s) order by 1",
+            [list(TRIGGERS)],
+        ).fetchall()
+    return [name for name, _ in rows], rows[0][1] if rows else ""
+
+
 def _found(connection: Connection) -> set[tuple[str, str, str]]:
     return {
         (name, event, enabled)
@@ -127,25 +137,39 @@ def _found(connection: Connection) -> set[tuple[str, str, str]]:
 
 def _install(connection: Connection) -> None:
     _drop_triggers(connection)
+    for statement in _CREATION:
+        connection.execute(statement.encode())
+
+
+def installation() -> str:
+    """What ``install`` does, for an administrator to run: the functions are there, the triggers take a superuser."""
+    return "\n".join(
+        [
+            "BEGIN;",
+            *(f"DROP EVENT TRIGGER IF EXISTS {name};" for name in TRIGGERS),
+            *(f"{statement};" for statement in _CREATION),
+            "COMMIT;",
+        ]
+    )
+
+
+def _creation() -> Iterator[str]:
     for name, event in TRIGGERS.items():
-        trigger, function = sql.Identifier(name), sql.Identifier("penstock", name.replace("penstock_", "on_"))
-        connection.execute(
-            sql.SQL("create event trigger {} on {} execute function {}()").format(
-                trigger, sql.Identifier(event), function
-            )
-        )
-        # Sessions that replicate, or restore, change the schema as well.
-        connection.execute(sql.SQL("alter event trigger {} enable always").format(trigger))
-    connection.execute("select penstock.record_baseline()")
+        yield f"CREATE EVENT TRIGGER {name} ON {event} EXECUTE FUNCTION penstock.{name.replace('penstock_', 'on_')}()"
+        yield f"ALTER EVENT TRIGGER {name} ENABLE ALWAYS"  # sessions that replicate, or restore, change the schema as well
+    yield "SELECT penstock.record_baseline()"
+
+
+_CREATION = tuple(_creation())
 
 
 def _drop_triggers(connection: Connection) -> None:
     try:
         with connection.transaction():
-            connection.execute(f"set local client_min_messages = error; {_REMOVAL}".encode())
+            connection.execute(f"set local client_min_messages = error; {REMOVAL}".encode())
     except psycopg.errors.InsufficientPrivilege as error:
         message = f"Removing the event triggers of Penstock failed: {error.diag.message_primary}."
-        raise SourceRefused(message, f"As an administrator run: {_REMOVAL}") from None
+        raise SourceRefused(message, f"As an administrator run: {REMOVAL}") from None
 
 
 _FUNCTIONS = (

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
-from penstock.errors import SourceRefused
+from penstock.errors import ConfigError, SourceRefused
 from penstock.postgres import migrations, schema_log
 from penstock.postgres.catalog import server_identity
-from penstock.postgres.connection import Connection
+from penstock.postgres.connection import Connection, connect
 
 logger = logging.getLogger(__name__)
 
-_WITHOUT = "renames, defaults and keys are not followed. `penstock check` says what else is lost, and the remedy."
+_WITHOUT = (
+    "renames, defaults and keys are not followed. An administrator can create them: `penstock init FILE --admin-url URL`, or "
+    "what `penstock init FILE --trigger-sql` prints. `penstock check` says what else is lost without."
+)
 
 
-def log_schema_changes(connection: Connection, pipeline: str) -> None:
-    """Without it less is known of schema changes, and everything else goes on: no right to it is no failure."""
+def log_schema_changes(connection: Connection, pipeline: str, administrator: str | None = None) -> None:
+    """Without it less is known of schema changes, and everything else goes on: no right to it is no failure.
+
+    ``administrator``: the URL of a role that may create event triggers. Nothing else is made with it, so that all else belongs
+    to the pipeline's own role.
+    """
     there, primary = schema_log.installed(connection), not server_identity(connection).in_recovery
+    if not there and administrator is not None:
+        migrations.migrate(connection)
+        with administrating(administrator, connection) as session:
+            schema_log.install(session)
+        logger.info("Created event triggers that log schema changes.")
+        there = True
     if not there and not schema_log.may_install(connection):
         reason = (
             "The role may not create event triggers" if primary else "A standby cannot have event triggers of its own"
@@ -37,3 +51,18 @@ def log_schema_changes(connection: Connection, pipeline: str) -> None:
         logger.info("Created event triggers that log schema changes.")
     if primary:
         migrations.register(connection, pipeline)
+
+
+@contextmanager
+def administrating(url: str, connection: Connection) -> Iterator[Connection]:
+    """A session of the administrator in the database of ``connection``; ConfigError if the URL leads to another one."""
+    with connect(url) as session:
+        if _place(session) != _place(connection):
+            raise ConfigError(
+                "--admin-url leads to another database than source.url.", "Name the same database in both."
+            )
+        yield session
+
+
+def _place(connection: Connection) -> tuple[int, str]:
+    return server_identity(connection).system_identifier, connection.info.dbname

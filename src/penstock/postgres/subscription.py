@@ -16,12 +16,15 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from psycopg import sql
+
 from penstock.config.tables import Selection
 from penstock.errors import SourceRefused
 from penstock.lsn import LSN
 from penstock.postgres import publication as publications_of
 from penstock.postgres.catalog import server_identity
 from penstock.postgres.connection import Connection, translated_errors
+from penstock.postgres.leftovers import Leftover, lacks_right
 from penstock.postgres.locks import subscription_lock
 from penstock.postgres.publication import Reconciliation
 from penstock.postgres.slot import Report, SlotState, create_slot, drop_slot, require_logical_wal, slot_state
@@ -83,9 +86,13 @@ def find(connection: Connection, name: str, publications: Sequence[str] = ()) ->
 
 
 def destroy(
-    connection: Connection, name: str, publications: Sequence[str] = (), *, patience: float = PATIENCE
-) -> list[str]:
-    """Drops the slot and, where Penstock made them, the publications. Says what it dropped; nothing else is touched."""
+    connection: Connection, name: str, publications: Sequence[str] = (), *, patience: float = PATIENCE,
+    leftovers: list[Leftover] | None = None,
+) -> list[str]:  # fmt: skip
+    """Drops the slot and, where Penstock made them, the publications. Says what it dropped; nothing else is touched.
+
+    ``leftovers``: takes what the role may not drop, which is an error otherwise.
+    """
     with subscription_lock(connection, name, patience):
         # Not ``find``: a slot must go even if the publications that it was made for are gone.
         subscription = _existing(connection, name, publications) if publications else find(connection, name)
@@ -94,8 +101,20 @@ def destroy(
         # The slot first: as long as the publication stands, its comment leads to the slot.
         removed = [f"replication slot {subscription.slot}"] if drop_slot(connection, subscription.slot) else []
         if subscription.managed and not server_identity(connection).in_recovery:
-            removed += publications_of.drop_publications(connection, name)
+            removed += _drop_publications(connection, name, leftovers)
         return removed
+
+
+def _drop_publications(connection: Connection, name: str, leftovers: list[Leftover] | None) -> list[str]:
+    try:
+        return publications_of.drop_publications(connection, name)
+    except SourceRefused as error:
+        if leftovers is None or not lacks_right(error):
+            raise
+    names, owner = publications_of.owned_publications(connection, name)
+    statement = sql.SQL("DROP PUBLICATION {};").format(sql.SQL(", ").join(map(sql.Identifier, names)))
+    leftovers.append(Leftover(f"publication {', '.join(names)}", owner, statement.as_string(connection)))
+    return []
 
 
 def reconcile_tables(
