@@ -58,7 +58,7 @@ def test_the_json_has_the_documented_names(pipeline: Pipeline) -> None:
     assert found["tables"][0] == {
         "schema": "public", "table": "T 1", "sink": "files", "state": "streaming",
         "rows_copied": None, "rows_estimated": None, "bytes_copied": None, "bytes_estimated": None,
-        "rows_per_second": None, "seconds_left": None, "waiting_for": None, "error": None,
+        "rows_per_second": None, "seconds_left": None, "phase": None, "waiting_for": None, "error": None,
     }  # fmt: skip
     assert len(found["tables"]) == 4
     LSN.parse(found["source"]["confirmed_lsn"])

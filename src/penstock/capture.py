@@ -53,7 +53,7 @@ class Capture:
         self._config = config
         self._stop = stop
         self._state = PipelineState(config.state_dir)
-        self._log = ChangeLog(self._state.log_uri)
+        self._log = self._state.log
 
     def run(self) -> None:
         return_large_buffers()

@@ -21,9 +21,11 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from penstock.changelog.log import ChangeLog
 from penstock.errors import ConfigError, LogError, SinkUnavailable, SlotBusy
 from penstock.lsn import LSN
 from penstock.pgoutput.messages import Begin
@@ -102,6 +104,11 @@ class PipelineState:
     @property
     def log_uri(self) -> str:
         return self.root.child("log").uri
+
+    @cached_property
+    def log(self) -> ChangeLog:
+        """One for all who share this state: it remembers what the segments hold."""
+        return ChangeLog(self.log_uri)
 
     def checkpoint_uri(self, sink: str) -> str:
         return self.root.child(f"checkpoints/{sink}").uri

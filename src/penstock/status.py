@@ -4,7 +4,7 @@ Where a sink stands and how far it is behind:
 
 - A sink that holds the whole log holds all that capture has read, whatever WAL that was. ``lag_bytes`` is from there to the
   end of the source's WAL, or to the end of what capture has read when the source does not answer.
-- ``lag_seconds`` is 0 when nothing is lacking; the age of the oldest commit that the sink lacks, by the segment it is in;
+- ``lag_seconds`` is 0 when nothing is lacking; the age of the oldest commit that the sink lacks;
   or, when all that is in the log is delivered and the source's WAL goes on, the time since capture last had it all. That
   WAL may hold nothing for us, so then it is the most that the lag can be.
 """
@@ -27,7 +27,7 @@ from penstock.postgres.publication import published_tables
 from penstock.postgres.subscription import Subscription, slot_state
 from penstock.sinks.registry import sink_class
 from penstock.state import CaptureState, PipelineState, SinkState, now
-from penstock.table_status import TableStatus, all_streaming, import_statuses, read_copying
+from penstock.table_status import Copying, TableStatus, all_streaming, import_statuses, read_copying
 
 _STILL_FAST = 10.0  # seconds for which the speed of the last batch, or of a copy, is worth telling
 _SILENCE = 4  # heartbeats without a word from a sink whose lock we cannot see
@@ -89,7 +89,7 @@ def status(config: Config, ask_source: bool = True) -> Status:
     source, asked = _source(config, state, captured) if ask_source else (_unasked(state, captured), None)
     tables = _tables(config, state, asked)
     log, contents = _log(state, captured)
-    behind = _Behind(ChangeLog(state.log_uri), contents, captured, source.current_lsn)
+    behind = _Behind(state.log, contents, captured, source.current_lsn)
     sinks = [_sink(config, state, settings.name, settings.type, behind) for settings in config.sinks]
     if ask_source:
         letters = [_dead_letters(settings, config.name) for settings in config.sinks]
@@ -118,14 +118,23 @@ def _tables(config: Config, state: PipelineState, asked: list[TableStatus] | Non
     """``asked``: what the source said; None if it was not asked or did not answer."""
     if not config.source.copies:
         return asked or []
-    if asked is not None:
-        return asked
     copying = read_copying(state.parts)
+    if asked is not None:
+        return [_with_phase(state, table, copying) for table in asked]
     sinks = {sink.name for sink in config.sinks}
     known = [table for table in copying.tables if table.sink in sinks]
     if now() - copying.updated_at < _STILL_FAST:
         return known
     return [replace(table, rows_per_second=None, seconds_left=None) for table in known]
+
+
+def _with_phase(state: PipelineState, table: TableStatus, copying: Copying) -> TableStatus:
+    """The queue in the source has a table's state; what its import does within that state, its copier alone knows."""
+    at_work = state.delivering(table.sink) or now() - copying.updated_at < _STILL_FAST
+    for told in copying.tables if at_work else ():
+        if (told.schema, told.table, told.sink, told.state) == (table.schema, table.table, table.sink, table.state):
+            return replace(table, phase=told.phase, waiting_for=table.waiting_for or told.waiting_for)
+    return table
 
 
 def _unasked(state: PipelineState, captured: CaptureState | None) -> SourceStatus:
@@ -171,7 +180,7 @@ def _ask(
 
 def _log(state: PipelineState, captured: CaptureState | None) -> tuple[LogStatus, LogContents]:
     try:
-        contents = ChangeLog(state.log_uri).contents()
+        contents = state.log.contents()
     except LogError as error:
         return LogStatus(None, None, 0, 0, str(error)), LogContents([], [], 0)
     end = contents.end or (captured.log_end if captured else None)

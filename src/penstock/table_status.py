@@ -42,6 +42,7 @@ class TableStatus:
     bytes_estimated: int | None = None
     rows_per_second: float | None = None
     seconds_left: float | None = None
+    phase: str | None = None  # what the import does right now, and how far it is, where rows alone do not tell
     waiting_for: str | None = None
     error: str | None = None
 

@@ -321,3 +321,15 @@ def test_what_the_log_no_longer_holds_is_a_gap_also_within_a_union(tmp_path: Pat
     assert log.after(middle)
     with pytest.raises(LogGap):
         log.after(LSN(start + 1))
+
+
+def test_a_union_knows_when_the_first_transaction_after_a_position_was_committed(tmp_path: Path) -> None:
+    """So that the lag of a sink in the middle of it is that of the oldest change that the sink lacks."""
+    log = small_segments(tmp_path, 20)
+    names = [stretch.segments[0] for stretch in log.contents().stretches]
+    before = [log.open(name).last_commit_time for name in names]
+    merge_all(log).step(1e6)
+    (union, _last) = (stretch.segments[0] for stretch in ChangeLog(str(tmp_path)).contents().stretches)
+    segment = log.open(union)
+    assert [segment.first_commit_time(name.start) for name in names[:-1]] == before[:-1]
+    assert segment.first_commit_time(names[-1].start) is None

@@ -73,7 +73,7 @@ def test_list_as_json_has_the_members_of_status(asked: list[tuple[Any, ...]], fi
     assert found[0] == {
         "schema": "public", "table": "orders", "sink": "files", "state": "copying", "rows_copied": 40,
         "rows_estimated": 100, "bytes_copied": 1 << 20, "bytes_estimated": 2 << 20, "rows_per_second": 10.0,
-        "seconds_left": 6.0, "waiting_for": None, "error": None,
+        "seconds_left": 6.0, "phase": None, "waiting_for": None, "error": None,
     }  # fmt: skip
     assert found[1]["table"] == 'no"tes.old'
 

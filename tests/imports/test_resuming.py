@@ -21,12 +21,13 @@ from tests.imports.pipeline_with_imports import PipelineWithImports
 class Left:
     """The import of a table in several chunks, by copiers that come and die at the test's word."""
 
-    def __init__(self, url: str, directory: Path, connection: Connection) -> None:
+    def __init__(self, url: str, directory: Path, connection: Connection, columns: str = "id int primary key") -> None:
         self._pipeline = PipelineWithImports(url, directory, copy="workers: 1, chunk_bytes: 1")
-        self._pipeline.execute("create table t (id int primary key); insert into t select generate_series(1, 1000)")
+        self._pipeline.execute(f"create table t ({columns}); insert into t (id) select generate_series(1, 1000)")
         self._pipeline.pipeline.init()
         self._pipeline.pipeline.reconcile()
         self._connection, self._state = connection, self._pipeline.state
+        self.config = self._pipeline.pipeline.config
         self.handover = Handover(self._state.root, "lake")
         self.first = self._take()
 

@@ -190,9 +190,10 @@ class ChangeLog:
             union = self._union_with(name)
             if union is None:
                 raise
-        if self._union is None or self._union.name != union:
-            self._union = SegmentFile(self.directory, union)
-        return self._union.narrowed(name)
+        opened = self._union
+        if opened is None or opened.name != union:
+            opened = self._union = SegmentFile(self.directory, union)
+        return opened.narrowed(name)
 
     def _union_with(self, name: SegmentName) -> SegmentName | None:
         self._listing = None  # it has changed: a segment is missing
@@ -202,12 +203,13 @@ class ChangeLog:
 
     def relations(self, name: SegmentName) -> Sequence[RelationRows]:
         """What a segment holds, of which tables. It never changes, so each is opened once."""
-        if name not in self._relations:
+        relations = self._relations.get(name)
+        if relations is None:
             if len(self._relations) > 2 * len(self._names):
-                current = set(self._names.values())
-                self._relations = {other: held for other, held in self._relations.items() if other in current}
-            self._relations[name] = self.open(name).relations
-        return self._relations[name]
+                current, remembered = set(self._names.values()), list(self._relations.items())
+                self._relations = {other: held for other, held in remembered if other in current}
+            relations = self._relations[name] = self.open(name).relations
+        return relations
 
     def delete(self, names: Iterable[SegmentName]) -> None:
         for name in names:

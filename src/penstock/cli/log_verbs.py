@@ -21,8 +21,8 @@ from penstock.changelog.log import ChangeLog
 from penstock.cli.invocation import ConfigFile, FileFirst, invocation
 from penstock.cli.plain import plain
 from penstock.cli.status_table import to_stdout
-from penstock.cli.tables_view import size
 from penstock.config.tables import TableSelection
+from penstock.config.units import size_in_words
 from penstock.errors import ConfigError
 from penstock.lsn import LSN, ZERO
 from penstock.pipeline import Pipeline
@@ -75,7 +75,9 @@ def show(
         if segments:
             for one in islice(segment_lines(log, wanted), limit):
                 tables = ", ".join(one["tables"])
-                typer.echo(printable(f"{one['name']}  {one['rows']:,} changes, {size(one['bytes'])}: {tables}"))
+                typer.echo(
+                    printable(f"{one['name']}  {one['rows']:,} changes, {size_in_words(one['bytes'])}: {tables}")
+                )
             return
         for lines in event_lines(log, wanted, limit):
             sys.stdout.buffer.write(lines)

@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.plain import plain
-from penstock.cli.tables_view import size, summary, tables_table
+from penstock.cli.tables_view import summary, tables_table
+from penstock.config.units import size_in_words
 from penstock.status import LogStatus, SinkStatus, SourceStatus, Status
 
 _COLOURS = {"running": "green", "starting": "yellow", "retrying": "yellow", "failed": "red"}
@@ -42,7 +43,7 @@ def source_line(source: SourceStatus) -> Text:
     if source.confirmed_lsn is not None:
         parts.append(f"confirmed {source.confirmed_lsn}")
     if source.retained_bytes is not None:
-        parts.append(f"{size(source.retained_bytes)} retained ({source.wal_status})")
+        parts.append(f"{size_in_words(source.retained_bytes)} retained ({source.wal_status})")
         parts.append("being read" if source.active else "not being read")
     line = plain(f"source  {', '.join(parts)}")
     return _with_error(line, source.error)
@@ -50,7 +51,7 @@ def source_line(source: SourceStatus) -> Text:
 
 def log_line(log: LogStatus) -> Text:
     extent = f", {log.start_lsn} to {log.end_lsn}" if log.end_lsn is not None else ""
-    return _with_error(Text(f"log     {log.segments} segments, {size(log.bytes)}{extent}"), log.error)
+    return _with_error(Text(f"log     {log.segments} segments, {size_in_words(log.bytes)}{extent}"), log.error)
 
 
 def sinks_table(sinks: Sequence[SinkStatus]) -> Table:
@@ -63,7 +64,7 @@ def sinks_table(sinks: Sequence[SinkStatus]) -> Table:
     for sink in sinks:
         table.add_row(
             plain(sink.name), plain(sink.type), Text(sink.state, _COLOURS.get(sink.state, "")), str(sink.lsn or "-"),
-            "-" if sink.lag_bytes is None else size(sink.lag_bytes),
+            "-" if sink.lag_bytes is None else size_in_words(sink.lag_bytes),
             "-" if sink.lag_seconds is None else f"{sink.lag_seconds:,.1f} s",
             f"{sink.changes_total:,}", f"{sink.changes_per_second:,.0f}", _trouble(sink),
         )  # fmt: skip

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.plain import plain
+from penstock.config.units import size_in_words
 from penstock.table_status import TableStatus
 
 MOST_BARS = 8
@@ -93,6 +94,8 @@ def _troubles(tables: Sequence[TableStatus]) -> Iterator[Text]:
     failed = [table for table in tables if table.state == "failed"]
     for table in failed[:MOST_BARS]:
         yield plain(f"{_name(table)}: {table.error or 'failed'}", "red")
+    for table in [table for table in tables if table.phase][:MOST_BARS]:
+        yield plain(f"{_name(table)}: {table.phase}")
     for waited_for in sorted({table.waiting_for for table in tables if table.waiting_for}):
         yield plain(f"waiting for {waited_for}", "yellow")
 
@@ -122,7 +125,7 @@ def _number(value: float | None) -> str:
 
 
 def _size(value: int | None) -> str:
-    return "-" if value is None else size(value)
+    return "-" if value is None else size_in_words(value)
 
 
 def _left(table: TableStatus) -> str:
@@ -132,6 +135,8 @@ def _left(table: TableStatus) -> str:
 def _trouble(table: TableStatus) -> Text:
     if table.waiting_for:
         return plain(f"waits for {table.waiting_for}", "yellow")
+    if table.phase and not table.error:
+        return plain(table.phase)
     return plain(table.error or "", "red")
 
 
@@ -143,12 +148,3 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02} min"
-
-
-def size(count: float) -> str:
-    """1536 is ``1.5 KiB``."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"

@@ -1,4 +1,4 @@
-"""Sizes (``64MiB``) and durations (``100ms``) as people write them in a config file."""
+"""Sizes (``64MiB``) and durations (``100ms``) as people write and read them."""
 
 from __future__ import annotations
 
@@ -89,3 +89,12 @@ def _not_negative(value: N) -> N:
 
 Size = Annotated[int, BeforeValidator(parse_size), PlainSerializer(format_size, when_used="json")]
 Duration = Annotated[float, BeforeValidator(parse_duration), PlainSerializer(format_duration, when_used="json")]
+
+
+def size_in_words(count: float) -> str:
+    """1536 is ``1.5 KiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

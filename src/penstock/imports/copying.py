@@ -14,6 +14,7 @@ from penstock.changelog.admission import read_admission
 from penstock.changelog.log import ChangeLog
 from penstock.changelog.segment import RelationRows, SegmentName, between, has_truncate
 from penstock.config.model import Config
+from penstock.config.units import size_in_words
 from penstock.errors import ImportFailed, LogFull, PenstockError
 from penstock.imports import jobs
 from penstock.imports.handover import Handover, Manifest
@@ -65,12 +66,14 @@ class Copying:
 
 
 class TableCopy:
-    """One job. ``waiting_for``: what keeps it from going on, in words; ``ended``: there is nothing more to do for it."""
+    """One job. ``phase``: what it does right now, and how far it is; ``waiting_for``: what keeps it from continuing; both in
+    words. ``starts_long_step``: the next call of ``advance`` may take long. ``ended``: there is nothing more to do for it."""
 
     def __init__(self, job: Job, copying: Copying) -> None:
         self.job, self._copying = job, copying
         self.ended = False
-        self.waiting_for = ""
+        self.phase = self.waiting_for = ""
+        self.starts_long_step = False
         self._handover = Handover(copying.state.root, job.sink)
         self._step: Callable[[Connection], None] = self._resume
         self._to = self._looked_upto = ZERO
@@ -209,7 +212,7 @@ class TableCopy:
             self._to = catalog.wal_marker(connection)
         elif captured_upto(self._copying.state) >= self._to:
             assert self.job.from_lsn is not None
-            if truncated_since(ChangeLog(self._copying.state.log_uri), self.job.table_oid, self.job.from_lsn):
+            if truncated_since(self._copying.state.log, self.job.table_oid, self.job.from_lsn):
                 committed = self._handover.committed(self.job.id).chunks
                 self._hand_over(connection, len({*committed, *self._handover.receipts(self.job.id)}))
             else:
@@ -237,15 +240,26 @@ class TableCopy:
         if layout.by_snapshot or not may_lack_values(layout.relation):
             self._hand_over(connection, self.job.chunks)
             return
-        if captured_upto(self._copying.state) < self._to:
-            self.waiting_for = "capture to come as far"
+        captured = captured_upto(self._copying.state)
+        if captured < self._to:
+            self.waiting_for = f"capture to reach {self._to}; it is at {captured}"
             return
+        self.waiting_for = ""
+        if not self.starts_long_step:
+            since = self._looked_upto or from_lsn
+            self.phase = (
+                f"looking for rows that moved while they were copied, in {size_in_words(self._to - since)} of WAL"
+            )
+            self.starts_long_step = True
+            return
+        self.starts_long_step = False
         keys = self._copying.moved_keys(self.job.table_oid, self._looked_upto or from_lsn, self._to, self._asked)
         self._looked_upto = self._to
         chunks = row_chunks(keys, self.job.chunks + 1, after=self._to)
         if chunks:
             self._asked = distinct(keys)
             self._add(connection, layout, chunks)
+            self.phase = f"reading {len(self._asked[0]):,} rows again that moved while they were copied"
             self._step = self._copy
         else:
             self._hand_over(connection, self.job.chunks)
@@ -267,6 +281,23 @@ class TableCopy:
             self._complete(connection)
         elif not self._in_trouble(connection):
             self._tell_committed(connection)
+            self._tell_phase()
+
+    def _tell_phase(self) -> None:
+        manifest, committed = self._handover.manifest(self.job.id), self._handover.committed(self.job.id)
+        if manifest is None or manifest.chunks is None or manifest.from_lsn is None or manifest.to_lsn is None:
+            return
+        captured = captured_upto(self._copying.state)
+        waiting = max(0, manifest.chunks - len(committed.chunks))
+        self.phase = self.waiting_for = ""
+        if waiting:
+            self.waiting_for = f"the sink to commit {waiting:,} of {manifest.chunks:,} chunks"
+        elif captured < manifest.to_lsn:
+            self.waiting_for = f"capture to reach {manifest.to_lsn}; it is at {captured}"
+        else:
+            replayed = committed.replayed or manifest.from_lsn
+            left = size_in_words(max(0, captured - replayed))
+            self.phase = f"applying the changes since the copy began: up to {replayed}, {left} of WAL left"
 
     def _has_joined(self) -> bool:
         ready = read_admission(self._copying.state.parts, self.job.sink).ready.get(self.job.table_oid)

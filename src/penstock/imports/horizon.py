@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from penstock.changelog.log import ChangeLog
 from penstock.lsn import LSN, ZERO
 from penstock.state import PipelineState
 
@@ -13,5 +12,5 @@ def captured_upto(state: PipelineState) -> LSN:
     Capture's own word is a second old; the log's end is of now, but stands still while nothing is for us.
     """
     captured = state.capture()
-    end = ChangeLog(state.log_uri).contents().end
+    end = state.log.contents().end
     return max(captured.position if captured is not None else ZERO, end or ZERO)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from penstock.imports.jobs import Job
@@ -12,7 +13,7 @@ from penstock.storage import Directory
 FILE = "copying.json"
 
 
-def figures(job: Job, waiting_for: str = "") -> dict[str, Any]:
+def figures(job: Job, waiting_for: str = "", phase: str = "") -> dict[str, Any]:
     """A table of ``status``. Rows and bytes are what has been read; the rest is estimated from it."""
     elapsed = max(now() - job.started_at.timestamp(), 1e-3) if job.started_at is not None else None
     copying = job.state == "copying" and elapsed is not None
@@ -26,10 +27,19 @@ def figures(job: Job, waiting_for: str = "") -> dict[str, Any]:
         "bytes_copied": job.bytes_copied, "bytes_estimated": job.bytes_estimated,
         "rows_per_second": None if rate is None else round(rate, 1),
         "seconds_left": None if left is None else round(left, 1),
-        "waiting_for": waiting_for or None, "error": job.error if job.state != "streaming" else None,
+        "phase": phase or None, "waiting_for": waiting_for or None, "error": job.error if job.state != "streaming" else None,
     }  # fmt: skip
 
 
-def write_progress(parts: Directory, known: Sequence[Job], waiting: Mapping[int, str]) -> None:
-    tables = [figures(job, waiting.get(job.id, "")) for job in known if job.state != "removed"]
+@dataclass(frozen=True)
+class Phase:
+    """What an import does right now, and what keeps it from continuing; both in words, "" where there is nothing to say."""
+
+    doing: str = ""
+    waiting_for: str = ""
+
+
+def write_progress(parts: Directory, known: Sequence[Job], phases: Mapping[int, Phase]) -> None:
+    told = {job.id: phases.get(job.id, Phase()) for job in known}
+    tables = [figures(job, told[job.id].waiting_for, told[job.id].doing) for job in known if job.state != "removed"]
     parts.write_json(FILE, {"updated_at": now(), "tables": tables})

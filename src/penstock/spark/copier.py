@@ -18,7 +18,6 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from penstock.changelog.log import ChangeLog
 from penstock.config.model import Config
 from penstock.error_policy import Verdict, policy_for
 from penstock.errors import ImportFailed, PenstockError, SourceError, SourceUnavailable, SparkLost
@@ -28,7 +27,7 @@ from penstock.imports.handover import Handover
 from penstock.imports.jobs import Job
 from penstock.imports.moved_rows import Keys
 from penstock.imports.plan import Chunk
-from penstock.imports.progress import write_progress
+from penstock.imports.progress import Phase, write_progress
 from penstock.imports.read_chunk import LayoutChanged
 from penstock.lsn import LSN
 from penstock.postgres import subscription
@@ -149,7 +148,7 @@ class Copier:
 
     def _moved_keys(self, oid: int, start: LSN, end: LSN, asked: Keys | None) -> Sequence[Keys]:
         try:
-            return moved_keys(self._spark, ChangeLog(self._state.log_uri), oid, start, end, asked)
+            return moved_keys(self._spark, self._state.log, oid, start, end, asked)
         except (PySparkException, Py4JError) as error:
             raise SparkLost(f"Spark gave up looking for rows that moved: {_first_line(error)}") from error
 
@@ -161,7 +160,8 @@ class Copier:
             try:
                 self._look()
                 was_busy, busy = busy, bool(self._copies) or self.unfinished()
-                if time.monotonic() >= next_word or (was_busy and not busy):
+                starts_long_step = any(copy.starts_long_step for copy in self._copies.values())
+                if time.monotonic() >= next_word or (was_busy and not busy) or starts_long_step:
                     self._tell()
                     next_word = time.monotonic() + (_TELL_SECONDS if busy else _IDLE_TELL_SECONDS)
                 backoff.reset()
@@ -188,7 +188,7 @@ class Copier:
             at_once = self._task.once and self._open is None  # somebody has mended it, and asks for it now
             for job in jobs.claim_jobs(connection, name, self._copier, list(self._sinks), tables, at_once):
                 self._copies[job.id] = TableCopy(job, self._copying)
-        full = ChangeLog(self._state.log_uri).contents().bytes >= self._config.log.max_bytes
+        full = self._state.log.contents().bytes >= self._config.log.max_bytes
         with self._queued() as connection:
             self._heed_troubles(connection)
             for number, copy in list(self._copies.items()):
@@ -234,8 +234,8 @@ class Copier:
     def _tell(self) -> None:
         with self._queued() as connection:
             known = jobs.active_jobs(connection, self._config.name)
-            waiting = {number: copy.waiting_for for number, copy in self._copies.items()}
-            write_progress(self._state.parts, known, waiting)
+            phases = {number: Phase(copy.phase, copy.waiting_for) for number, copy in self._copies.items()}
+            write_progress(self._state.parts, known, phases)
             by_id = {job.id: job for job in known if job.state != "removed"}
             for number, copy in list(self._copies.items()):
                 if number not in by_id:  # removed, or to be copied again
@@ -260,13 +260,14 @@ class Copier:
     # The workers.
 
     def _work(self) -> None:
-        backoff = Backoff()
+        backoff, pause = Backoff(), _LOOK_SECONDS
         while not self._end.is_set():
             try:
                 done = self._copy_some()
                 backoff.reset()
+                pause = _LOOK_SECONDS if done else min(2 * pause, _IDLE_LOOK_SECONDS)
                 if not done:
-                    self._end.wait(_LOOK_SECONDS)
+                    self._end.wait(pause)
             except PenstockError as error:
                 delay = next(backoff)
                 logger.warning("Copying: %s %s Next try in %.1f s.", error, policy_for(error).advice, delay)
@@ -281,7 +282,8 @@ class Copier:
 
     def _copy_some(self) -> bool:
         """One Spark task: a chunk of a large table, or several small ones of one sink. Of whatever copier's import."""
-        if not self._copies and not any(job.state == "copying" for job in self._known):
+        copied_here = any(copy.being_copied for copy in list(self._copies.values()))
+        if not copied_here and not any(job.state == "copying" for job in self._known):
             return False
         sinks = [name for name in self._sinks if not self._too_many_receipts(name)]
         if not sinks:

@@ -21,7 +21,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock import failpoints
-from penstock.changelog.log import ChangeLog
 from penstock.changelog.plan import plan
 from penstock.errors import LogFull, LogGap, PenstockError, SinkRefused, SinkUnavailable, SparkLost
 from penstock.imports.record import TableRecord
@@ -57,7 +56,7 @@ class SinkDelivery:
         rules: Passage = NO_RULES,
     ) -> None:
         self._spark, self._sink, self._state, self._copies, self.rules = spark, sink, state, copies, rules
-        self._log = ChangeLog(state.log_uri)
+        self._log = state.log
         self._name = sink.settings.name
         self.frames = Frames(spark, sink, rules)
         self.lock = threading.Lock()  # one commit at a time

@@ -56,7 +56,7 @@ class ImportDelivery:
 
     def __init__(self, spark: SparkSession, sink: Sink[Any], state: PipelineState, delivery: SinkDelivery) -> None:
         self._spark, self._sink, self._state, self._delivery = spark, sink, state, delivery
-        self._log = ChangeLog(state.log_uri)
+        self._log = state.log
         self._staging = state.staging_uri(sink.settings.name)
         self.handover = Handover(state.root, sink.settings.name)
         self._hidden = HiddenColumns(state.parts)
