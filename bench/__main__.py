@@ -19,7 +19,7 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from bench import capture_run, decode, latency, replica, replica_copy, replica_load, ruled, rules, triggers
+from bench import capture_run, decode, latency, replica, replica_copy, replica_load, ruled, rules, segments, triggers
 from bench.backlog import SERVER, create_table, fill, pg_recvlogical_seconds, pipeline
 from bench.imports import import_seconds, latency_during_copy, psql_copy_seconds, watched
 from bench.parts import Part, wait_for_sink
@@ -257,6 +257,41 @@ def replica_initial_copy(rows: int) -> Iterator[Figure]:
         yield _times(what, median(ratios), 0.8, "1.3")
 
 
+def small_segments(transactions: int) -> Iterator[Figure]:
+    """The same changes in as many segments as transactions, or nearly, and in a few."""
+    with EmbeddedPostgres(settings=SERVER) as postgres, tempfile.TemporaryDirectory() as directory:
+        segments.create_tables(postgres, 50_000)
+        catch_up, made = {}, {}
+        for number, (name, linger) in enumerate((("large", "5s"), ("small", "1ms")), 1):
+            made[name] = segments.trickled(postgres, Path(directory) / name, name, linger)
+            catch_up[name] = segments.catch_up_seconds(made[name], transactions, number * 10_000_000)
+            _say(f"{name} segments: caught up in {catch_up[name]:.1f} s, {made[name].files} files in the log")
+        raw = segments.trickled(postgres, Path(directory) / "raw", "raw", "1ms")
+        with segments.capturing_without_merging(raw.pipeline):
+            raw.pipeline.add_tables(["public.events"])
+            segments.trickle(raw, transactions, 30_000_000)
+        spark = segments.spark_session()
+        made["large"].stream_seconds(spark)  # warm
+        for when in ("not merged", "merged"):
+            ratios = (
+                raw.query_seconds() / made["large"].query_seconds(),
+                raw.stream_seconds(spark) / made["large"].stream_seconds(spark),
+            )
+            for what, ratio in zip(("log query", "typed Spark stream"), ratios, strict=True):
+                files = f"{raw.files:,} small segments, {when}, against {made['large'].files}"
+                yield Figure(f"{what}: {files}", f"{ratio:.2f} x", "≤ 1.5 x", "1.0 x", ratio <= 1.5)
+            if when == "not merged":
+                start = raw.capture_start_seconds()
+                yield Figure(
+                    f"start of capture with {raw.files:,} segments", f"{start:.1f} s", "≤ 2 s", "1 s", start <= 2
+                )
+                with Part("capture", raw.pipeline):
+                    time.sleep(60)
+        yield Figure("files in the log after a quiet minute", f"{raw.files}", "≤ 50", "20", raw.files <= 50)
+        ratio = catch_up["small"] / catch_up["large"]
+        yield Figure("catch-up of an import, small segments", f"{ratio:.2f} x", "≤ 1.5 x", "1.0 x", ratio <= 1.5)
+
+
 def event_triggers(count: int) -> Iterator[Figure]:
     """What the event triggers of the schema log add to a command."""
     with EmbeddedPostgres(settings=SERVER) as postgres:
@@ -323,6 +358,7 @@ def main() -> int:
         "triggers",
         "rules",
         "ruled",
+        "segments",
     ]
     parser.add_argument("--only", choices=names)
     arguments = parser.parse_args()
@@ -338,6 +374,7 @@ def main() -> int:
         "triggers": lambda: event_triggers(300),
         "rules": lambda: rules_on_one_core(arguments.rows),
         "ruled": lambda: rules_end_to_end(arguments.rows),
+        "segments": lambda: small_segments(arguments.rows // 100),
     }
     figures = [f for name, part in parts.items() if arguments.only in (None, name) for f in part()]
     table = Table(
