@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from unittest.mock import patch
 
 import psycopg
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from bench.backlog import create_table, fill
 from bench.imports import import_seconds
 from bench.parts import Part
-from penstock.capture import Capture
-from penstock.changelog import merging
 from penstock.changelog.admission import read_admission
+from penstock.changelog.segment import SegmentContent, SegmentFile, SegmentName, between
 from penstock.config.load import load_config
 from penstock.config.model import SparkSettings
 from penstock.lsn import LSN, ZERO
@@ -124,7 +123,7 @@ def catch_up_seconds(trickled: Trickled, transactions: int, first: int) -> float
 def trickle(trickled: Trickled, transactions: int, first: int) -> None:
     """Small transactions, one after the other, until the log has them."""
     insert = (
-        "INSERT INTO events SELECT g, g % 1000, 'customer ' || g, g / 100.0, now(), true, '{}' "
+        "INSERT INTO events SELECT g, g %% 1000, 'customer ' || g, g / 100.0, now(), true, '{}' "
         "FROM generate_series(%s::bigint, %s::bigint) g"
     )
     with psycopg.connect(trickled.postgres.url, autocommit=True, prepare_threshold=0) as connection:
@@ -143,19 +142,35 @@ def _position(pipeline: Pipeline) -> LSN:
     return captured.position if captured else ZERO
 
 
-@contextmanager
-def capturing_without_merging(pipeline: Pipeline) -> Iterator[None]:
-    """In this process: as capture was left by a kill before it could merge anything."""
-    stop = threading.Event()
-    pipeline.state.create()
-    with patch.object(merging, "_LOOK_SECONDS", 1e9):
-        thread = threading.Thread(target=Capture(pipeline.config, stop).run)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
+def cut_small(whole: Trickled, directory: Path) -> Trickled:
+    """The same pipeline with a copy of its state, in which each transaction has a segment of its own: as if capture had been
+    killed before it could merge any."""
+    shutil.copytree(whole.file.parent, directory)
+    file = directory / whole.file.name
+    made = Trickled(whole.postgres, file, Pipeline(load_config(file)))
+    log = made.pipeline.state.log
+    for stretch in log.contents().stretches:
+        for name in stretch.segments:
+            for content in _transactions(log.open(name)):
+                with open(f"{log.directory.path}/{content.name}", "wb") as stream:
+                    content.write(stream)
+            log.delete([name])
+    return made
+
+
+def _transactions(segment: SegmentFile) -> Iterator[SegmentContent]:
+    rows = {entry.relation: pa.concat_batches(segment.rows(entry)) for entry in segment.relations}
+    commits = sorted({lsn for batch in rows.values() for lsn in batch.column("commit_lsn").to_pylist()})
+    ends = [*map(LSN, commits[1:]), segment.name.end]
+    start = segment.name.start
+    for number, end in enumerate(ends):
+        some = [(relation, [part]) for relation, batch in rows.items() if (part := between(batch, start, end)).num_rows]
+        copied = [
+            (relation, [pa.concat_batches([part, part.slice(0, 0)]) for part in parts]) for relation, parts in some
+        ]
+        name = SegmentName(start, end, 0, True, segment.name.schema_change and number == 0)
+        yield SegmentContent(name, copied, segment.last_commit_time)
+        start = end
 
 
 def spark_session() -> SparkSession:

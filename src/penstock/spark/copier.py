@@ -101,8 +101,9 @@ class Copier:
     def stop(self) -> None:
         """A chunk that is being read is abandoned; whoever comes next reads it again."""
         self._end.set()
+        deadline = time.monotonic() + _PATIENCE_SECONDS  # for all of them together
         for thread in self._threads:
-            thread.join(_PATIENCE_SECONDS)
+            thread.join(max(0.0, deadline - time.monotonic()))
         with suppress(PenstockError):
             self._tell()
         for connection in (self._workers_connection, self._connection):
