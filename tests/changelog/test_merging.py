@@ -17,6 +17,7 @@ from penstock.changelog.merging import FEWEST, GRACE_SECONDS, Merger, group_to_m
 from penstock.changelog.plan import plan
 from penstock.changelog.retention import Retention
 from penstock.changelog.segment import SegmentFile, SegmentName
+from penstock.changelog.truncates import truncated_since
 from penstock.errors import LogError, LogFull, LogGap, SegmentMissing
 from penstock.lsn import LSN
 from penstock.storage import Directory
@@ -333,3 +334,15 @@ def test_a_union_knows_when_the_first_transaction_after_a_position_was_committed
     segment = log.open(union)
     assert [segment.first_commit_time(name.start) for name in names[:-1]] == before[:-1]
     assert segment.first_commit_time(names[-1].start) is None
+
+
+def test_a_truncate_counts_from_its_own_place_also_within_a_union(tmp_path: Path) -> None:
+    scripted = LogScript()
+    for xid in range(1, 21):
+        scripted.transaction([("truncate" if xid == 9 else "insert", 0, "")], xid)
+    log = in_small_segments(tmp_path, scripted)
+    ends = [stretch.end for stretch in log.contents().stretches]
+    merge_all(log).step(1e6)
+    log = ChangeLog(str(tmp_path))
+    assert len(log.contents().stretches) == 2
+    assert [truncated_since(log, 100, end) for end in ends[6:10]] == [True, True, False, False]

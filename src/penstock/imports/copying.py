@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.changelog.admission import read_admission
-from penstock.changelog.log import ChangeLog
-from penstock.changelog.segment import RelationRows, SegmentName, between, has_truncate
+from penstock.changelog.truncates import truncated_since
 from penstock.config.model import Config
 from penstock.config.units import size_in_words
 from penstock.errors import ImportFailed, LogFull, PenstockError
@@ -382,26 +381,6 @@ class TableCopy:
 def in_words(error: PenstockError) -> str:
     """With what to do about it, such as a GRANT, where the error knows."""
     return f"{error} {error.advice}" if error.advice else str(error)
-
-
-def truncated_since(log: ChangeLog, oid: int, start: LSN) -> bool:
-    """Whether the log has a TRUNCATE of the table in a transaction that ended after ``start``."""
-    contents = log.contents()
-    stretches = log.after(start) if contents.end is not None and contents.end > start else []
-    return any(
-        _truncates_after(log, name, entry, start)
-        for stretch in stretches
-        for name in stretch.segments
-        for entry in log.relations(name)
-        if entry.truncates and entry.relation.oid == oid
-    )
-
-
-def _truncates_after(log: ChangeLog, name: SegmentName, entry: RelationRows, start: LSN) -> bool:
-    if name.start >= start:
-        return True
-    segment = log.open(name)
-    return any(has_truncate(between(rows, start)) for rows in segment.rows(segment.entry(entry.relation.oid)))
 
 
 def _holds(planned: TableLayout, now: TableLayout) -> bool:
