@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.errors import SlotLost, SourceGap, WrongServer
+from penstock.errors import SlotLost, SourceGap, SourceSetBack, WrongServer
 from penstock.lsn import LSN
 from penstock.resume import Positions, resume_point
 from penstock.state import CaptureState, SourceState
@@ -39,20 +39,30 @@ GOES_ON = {
         (replace(USED, log_end=None, sinks={"lake": LSN(150)}), 150),
     "a sink ahead of the slot needs no log":
         (replace(USED, log_end=None, sinks={"lake": LSN(200), "out": LSN(150)}), 150),
+    "a new timeline may have begun behind the last transaction and the slot":
+        (replace(USED, last_commit=LSN(190), timeline_end=LSN(191)), 200),
+    "a slot made again before anything was captured":
+        (replace(FRESH, recorded=RECORDED.with_new_slot()), 100),
     "state from before the server was recorded is taken as its own": (replace(USED, recorded=None), 200),
 }  # fmt: skip
 
 STOPS = {
     "another server": (replace(USED, system_identifier="9999"), WrongServer, "7301"),
     "another server even with an empty log": (replace(FRESH, recorded=RECORDED, system_identifier="1"), WrongServer, "7301"),
-    "a server set back before the log's end": (replace(USED, server_end=LSN(199)), SourceGap, "set back"),
+    "a server set back before the log's end": (replace(USED, server_end=LSN(199)), SourceSetBack, "set back"),
     "a server set back before what capture had read":
         (replace(USED, server_end=LSN(250), captured=captured(100, 200, 300)), SourceGap, "set back"),
     "a sink filled from a server further on":
         (replace(FRESH, sinks={"lake": LSN(1001)}), SourceGap, '"lake"'),
+    "a new timeline that lacks the last transaction":
+        (replace(USED, last_commit=LSN(190), timeline_end=LSN(190)), SourceSetBack, "0/BE"),
+    "a slot that was made on the new timeline":
+        (replace(USED, last_commit=LSN(120), timeline_end=LSN(149)), SourceGap, "made or advanced"),
     "a slot that is gone": (replace(USED, slot_confirmed=None), SlotLost, "does not exist"),
     "a slot that lost its WAL": (replace(USED, slot_lost_because="wal_removed"), SlotLost, "wal_removed"),
     "a slot of a publication made anew": (replace(USED, slot="shop_2"), SlotLost, "made anew"),
+    "a slot made again, wherever it stands":
+        (replace(USED, recorded=RECORDED.with_new_slot()), SourceGap, "made again"),
     "a slot advanced past the log": (replace(USED, slot_confirmed=LSN(201)), SourceGap, "0/C9"),
     "a slot advanced past what capture had read":
         (replace(USED, slot_confirmed=LSN(301), captured=captured(100, 200, 300)), SourceGap, "0/12C"),

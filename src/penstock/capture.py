@@ -242,7 +242,9 @@ class _Session:
         slowest = min((lsn for lsn in sinks if lsn is not None), default=None) if None not in sinks else None
         allowed = self._position if self._config.log.acknowledge == "log" else slowest
         if allowed is not None:
-            self._confirmed = max(self._confirmed, min(allowed, self._position))
+            # Not past what the server has shown on this connection: if it was set back, its slot would let go of the proof.
+            shown = max(self._stream.server_end, self._writer.seen if self._writer.seen > self._start else ZERO)
+            self._confirmed = max(self._confirmed, min(allowed, self._position, shown))
         self._stream.confirm(max(self._position, self._stream.server_end if idle else self._position), self._confirmed)
         self._enforce_retention(slowest)
 

@@ -115,6 +115,8 @@ class Pipeline:
             manager.record_edit(made.edited)
             if recorded is None:  # from now on, this state is of this server
                 self.state.save(SourceState(self.config.name, identifier, made.slot, secrets.token_hex(4)))
+            elif made.consistent_point is not None:  # the slot was missing: see resume.py
+                self.state.save(recorded.with_new_slot())
         return made
 
     @staticmethod

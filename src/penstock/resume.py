@@ -131,4 +131,9 @@ def _usable_slot(known: Positions) -> LSN:
             f'This pipeline\'s state belongs to slot "{known.recorded.slot}", but the subscription now has "{known.slot}": '
             "the publication was made anew."
         )
+    if known.recorded is not None and known.recorded.slot_remade and known.captured is not None:
+        raise SourceGap(
+            f'Slot "{known.slot}" was missing and was made again at {known.slot_confirmed}: the changes since '
+            f"{known.captured.position} that were committed before are gone."
+        )
     return known.slot_confirmed

@@ -20,7 +20,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -38,10 +38,14 @@ class SourceState:
     system_identifier: str
     slot: str
     id: str = ""  # made with this state: the slot of a user's publications is called the same each time
+    slot_remade: bool = False  # the slot was missing and was made again, after this state
 
     @property
     def subscription(self) -> str:
         return f"{self.slot} {self.id}".strip()
+
+    def with_new_slot(self) -> SourceState:
+        return replace(self, slot_remade=True)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.testing.conditions import wait_until
@@ -74,14 +76,8 @@ class Standby:
 
     def _make_slot(self) -> None:
         query = "select pg_create_logical_replication_slot(%s, 'pgoutput')"
-        maker = threading.Thread(target=self.server.execute, args=(query, [self._slot], self._dbname))
-        maker.start()
-
-        def made() -> bool:
-            self._primary.execute("select pg_log_standby_snapshot()")
-            return not maker.is_alive()
-
-        wait_until(made, what="the slot to be made on the standby")
+        with snapshots_logged(self._primary):
+            self.server.execute(query, [self._slot], self._dbname)
 
     def wait_for_replay(self) -> None:
         ((end,),) = self._primary.execute("select pg_current_wal_flush_lsn()::text")
@@ -98,3 +94,21 @@ class Standby:
         self.server.execute("select pg_promote()")
         assert timeline(self.server) == 2
         return self.server
+
+
+@contextmanager
+def snapshots_logged(primary: EmbeddedPostgres) -> Iterator[None]:
+    """While a slot is made on a standby, which waits for one."""
+    done = threading.Event()
+
+    def log() -> None:
+        while not done.wait(0.1):
+            primary.execute("select pg_log_standby_snapshot()")
+
+    thread = threading.Thread(target=log)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
