@@ -67,7 +67,7 @@ POLICIES: dict[type[errors.PenstockError], Policy] = {
     errors.DecodeError: Policy(Verdict.STOP, "Report it with the message above; nothing was skipped."),
     errors.UnrepresentableValue: Policy(
         Verdict.STOP,
-        "Set `unrepresentable: null` or `unrepresentable: text` on the sink, or mend the value in the source.",
+        "Set `unrepresentable` of the sink to `text` or `null` for that column, or change the value in the source.",
     ),
     errors.RuleError: Policy(Verdict.STOP, "Mend the rule or the table's replica identity, then start again."),
     errors.SinkUnavailable: Policy(

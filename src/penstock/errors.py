@@ -50,6 +50,11 @@ class PenstockError(Exception):
     def __str__(self) -> str:
         return self.message
 
+    @property
+    def with_advice(self) -> str:
+        """The message and, where the error knows more than its policy, what to do."""
+        return f"{self.message} {self.advice}" if self.advice else self.message
+
 
 class ConfigError(PenstockError):
     """``mistakes``: a sentence for each, where there are several; the message has them as lines."""

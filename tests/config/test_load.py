@@ -83,7 +83,7 @@ def test_the_largest_config_arrives_whole(tmp_path: Path) -> None:
     assert (config.source.heartbeat, config.log.retention, config.log.max_bytes) == (60, 172800, 5_000_000_000)
     lake, out = config.sinks
     assert isinstance(lake, ShelfSettings)
-    assert (lake.trigger, lake.batch.max_bytes, lake.height, out.unrepresentable) == (5, 4 << 20, 5, "text")
+    assert (lake.trigger, lake.batch.max_bytes, lake.height, out.unrepresentable.default) == (5, 4 << 20, 5, "text")
     assert config.spark.conf == {
         "spark.executor.memory": "2g", "spark.ui.enabled": "false", "spark.task.cpus": "1",
     }  # fmt: skip

@@ -86,6 +86,26 @@ def test_a_value_of_a_hundred_megabytes_arrives_whole(mirrored: Mirrored) -> Non
     assert update["unchanged"] == ["v"]
 
 
+ARRAYS = ["{1,2}", "{}", "{{1,2},{3,4}}", "[0:1]={1,2}", "{NULL,7}", "{{{1}}}"]
+
+
+def test_arrays_of_any_shape_need_no_setting(spark: SparkSession, database: str, tmp_path: Path) -> None:
+    mirrored = Mirrored(spark, database, tmp_path)
+    mirrored.execute("create table grids (id int primary key, cells int[][], tags text[], day date)")
+    mirrored.init()
+    mirrored.execute("insert into grids values (100, '{1,2}', '{a,b}', '2024-01-01')")
+    mirrored.sync()
+    assert mirrored.target("select cells, tags from grids") == [([1, 2], ["a", "b"])]
+    values = ", ".join(f"({n}, '{value}', '{{c}}', '2024-01-01')" for n, value in enumerate(ARRAYS))
+    mirrored.execute(f"insert into grids values {values}")
+    mirrored.sync()
+    mirrored.execute("update grids set cells = '{9,NULL}' where id = 0", "delete from grids where id = 5")
+    mirrored.sync()
+    expected = ["{9,NULL}", *ARRAYS[1:5], "{1,2}"]
+    assert mirrored.target("select cells from grids order by id") == [(value,) for value in expected]
+    assert mirrored.target("select typeof(tags), typeof(day) from grids limit 1") == [("VARCHAR[]", "DATE")]
+
+
 UNREPRESENTABLE = ["infinity", "2024-01-01 00:00:00", "290000-01-01 00:00:00"]
 
 

@@ -192,11 +192,13 @@ def test_a_value_that_spark_cannot_hold_stops_the_stream_or_goes_by_choice(
         scripted.insert(days, ["infinity"])
     write_log(tmp_path / "log", scripted.messages, 1 << 20, describe=script.described(days))
     seen: dict[str, Any] = {}
-    for choice in ("null", "text"):
+    for number, choice in enumerate(["null", "text", '{"day": "text"}']):
         collected: Batches = []
         frame = stream().option("table", "days").option("unrepresentable", choice).load()
-        batches_of(frame, tmp_path / choice, collected)
+        batches_of(frame, tmp_path / str(number), collected)
         seen[choice] = collected[0][0].day
-    assert seen == {"null": None, "text": "infinity"}
-    with pytest.raises(PySparkException, match="infinity"):
+    assert seen == {"null": None, "text": "infinity", '{"day": "text"}': "infinity"}
+    with pytest.raises(PySparkException, match="use error, null or text, or name columns"):
+        stream().option("table", "days").option("unrepresentable", "{day: txt}").load()
+    with pytest.raises(PySparkException, match=r"infinity.*option unrepresentable = .*day.*text"):
         batches_of(stream().option("table", "days").load(), tmp_path / "error", [])

@@ -119,6 +119,22 @@ def test_values_without_a_place_in_duckdb_are_compared_as_the_policy_says(
         mirror.close()
 
 
+def test_arrays_that_are_no_lists_are_compared_as_text(mirror: Mirror) -> None:
+    mirror.source("create table public.grids (id int primary key, cells int[], sizes float8[], days date[])")
+    mirror.source("insert into public.grids values (1, '{1,NULL}', '{0.1,-0}', '{2024-01-01}'), (2, null, '{}', null)")
+    mirror.fill("grids")
+    mirror.source("delete from public.grids")
+    mirror.source(
+        "insert into public.grids values (3, '{{1,2}}', '[0:0]={1e20}', '{infinity}'), (4, '{1}', '{1}', '{}')"
+    )
+    mirror.fill("grids")  # beside what is there
+    mirror.source("insert into public.grids values (1, '{1,NULL}', '{0.1,-0}', '{2024-01-01}'), (2, null, '{}', null)")
+    report = mirror.compare("grids")
+    assert (report.state, report.rows, said(report)) == ("equal", 4, [])
+    mirror.lake("update public.grids set cells = '{{1,3}}' where id = 3")
+    assert said(mirror.compare("grids")) == ["id=3: differs in cells"]
+
+
 def test_unusual_names_and_composite_keys(mirror: Mirror) -> None:
     schema, name = "Odd 'one", '"Odd \'one"."the ""Table.x"'
     mirror.source(

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from penstock.config.settings import Settings
 from penstock.config.units import Duration, Size
+from penstock.config.unrepresentable import UnrepresentableSettings
 
 
 class BatchSettings(Settings):
@@ -29,7 +30,7 @@ class SinkSettings(Settings):
     )
     trigger: Duration = Field(default=0.0, description="Seconds between deliveries; 0: as fast as possible.")
     batch: BatchSettings = BatchSettings()
-    unrepresentable: Literal["error", "null", "text"] = "error"
+    unrepresentable: UnrepresentableSettings = UnrepresentableSettings()
 
     @property
     def place(self) -> Path | None:

@@ -18,11 +18,13 @@ from penstock.config.units import Size
 from penstock.errors import SinkRefused, SinkUnavailable
 from penstock.lsn import LSN
 from penstock.net import net
+from penstock.postgres.preflight_tables import Finding
 from penstock.schema_changes.kinds import SchemaChange
 from penstock.sinks.contract import Batch, Imported, Sink
 from penstock.sinks.duckdb_changes import apply
 from penstock.sinks.duckdb_file import CATALOG, DuckDBFile
 from penstock.sinks.duckdb_imports import Imports
+from penstock.sinks.duckdb_preflight import unrepresentable_findings
 from penstock.sinks.duckdb_records import IMPORTS, PROGRESS, TABLES
 from penstock.sinks.duckdb_schema import follow, follows_exactly
 from penstock.sinks.duckdb_snapshot import Snapshot, SnapshotSettings
@@ -91,7 +93,7 @@ class DuckDBSink(Sink[DuckDBSettings]):
             self._snapshot.renew()
         self._file.close()
 
-    def check(self) -> None:
+    def check(self) -> list[Finding]:
         path, copy = self.settings.path, self.settings.snapshot
         for place in [path] if copy is None else [path, copy.path]:
             if reason := _why_unwritable(place.absolute()):
@@ -108,6 +110,10 @@ class DuckDBSink(Sink[DuckDBSettings]):
             with self._file.opened(read_only=True) as connection:
                 if connection.execute(_HAS_RECORDS).fetchall() == [(3,)]:
                     self._refuse_other_source(connection)
+        if not (self.source and self.source_tables):
+            return []
+        policies = self.settings.unrepresentable
+        return list(unrepresentable_findings(self.settings.name, policies, self.source, self.source_tables))
 
     def prepare(self) -> LSN | None:
         self.check()

@@ -48,7 +48,8 @@ def text(value: str, kind: str) -> str:
     """SQL for a value as Postgres prints it."""
     if kind.endswith("[]"):
         element = _element(kind.removesuffix("[]"))
-        return f"'{{' || coalesce(array_to_string(list_transform({value}, lambda e: {element}), ','), '') || '}}'"
+        elements = f"coalesce(array_to_string(list_transform({value}, lambda e: {element}), ','), '')"
+        return f"CASE WHEN {value} IS NOT NULL THEN '{{' || {elements} || '}}' END"
     if kind in _LARGEST_PLAIN:
         return _number(f"CAST({value} AS VARCHAR)", _LARGEST_PLAIN[kind])
     if kind == "BLOB":

@@ -10,10 +10,13 @@ import pyarrow as pa
 
 from penstock.changes import Relation
 from penstock.errors import SinkRefused
+from penstock.sinks.duckdb_casts import text
 from penstock.sinks.duckdb_file import quoted
 from penstock.sinks.duckdb_staging import StagedChanges
 from penstock.sinks.duckdb_tables import Tables
 from penstock.sinks.duckdb_target import Target
+from penstock.sinks.duckdb_types import duckdb_type
+from penstock.sinks.staging import Staged
 
 _COARSELY_EQUAL = {"FLOAT", "DOUBLE", "INTERVAL"}
 
@@ -78,7 +81,7 @@ def _apply_table(
         target = target_of(relation)
         if only_inserts:
             # At once: DuckDB compresses rows by the hundred thousand.
-            inserts = [change.inserts.open() for change in some if change.inserts]
+            inserts = [_opened(connection, target, change, change.inserts) for change in some if change.inserts]
             _insert(connection, target, relation, pa.concat_tables(inserts) if inserts else None)
         else:
             for change in some:
@@ -94,9 +97,13 @@ def _apply_one(connection: duckdb.DuckDBPyConnection, target: Target, change: St
     inserts = _with_values_of_kept(connection, target, names, change) if change.inserts else None
     if change.deletes:
         same = " AND ".join(f"t.{names[index]} = s.c{index}" for index in change.relation.key_indexes)
-        _with_rows(connection, change.deletes.open(), f"DELETE FROM {target.sql} t USING staged s WHERE {same}")
+        _with_rows(
+            connection,
+            _opened(connection, target, change, change.deletes),
+            f"DELETE FROM {target.sql} t USING staged s WHERE {same}",
+        )
     if change.removed:
-        _remove_equal_rows(connection, target, names, change.removed.open())
+        _remove_equal_rows(connection, target, names, _opened(connection, target, change, change.removed))
     for rows in (inserts, filled):
         _insert(connection, target, change.relation, rows)
 
@@ -108,6 +115,27 @@ def _apply_bare_rows(connection: duckdb.DuckDBPyConnection, target: Target, coun
     else:
         rows = f"SELECT rowid FROM {target.sql} LIMIT {-count}"
         connection.execute(f"DELETE FROM {target.sql} WHERE rowid IN ({rows})")
+
+
+def _opened(connection: duckdb.DuckDBPyConnection, target: Target, change: StagedChanges, staged: Staged) -> pa.Table:
+    """The rows; lists as text where the column is text here, having met arrays that are no lists."""
+    rows = staged.open()
+    kinds = {
+        f"{prefix}{index}": duckdb_type(column, "error")
+        for index, column in enumerate(change.relation.columns)
+        for prefix in ("c", "k")
+        if target.columns[column.name][1] == "VARCHAR"
+    }
+    lists = {name: kind for name, kind in kinds.items() if name in rows.column_names
+             and pa.types.is_list(rows.schema.field(name).type)}  # fmt: skip
+    if not lists:
+        return rows
+    written = ", ".join(f"{text(name, kind)} AS {name}" for name, kind in lists.items())
+    connection.register("staged_lists", rows)
+    try:
+        return connection.sql(f"SELECT * REPLACE ({written}) FROM staged_lists").to_arrow_table()
+    finally:
+        connection.unregister("staged_lists")
 
 
 def _insert(connection: duckdb.DuckDBPyConnection, target: Target, relation: Relation, rows: pa.Table | None) -> None:
@@ -126,7 +154,7 @@ def _with_values_of_kept(
     """New versions of rows, with what the target's row has in columns that the source has no more; read before anything is
     deleted."""
     assert change.inserts is not None
-    rows, key = change.inserts.open(), change.relation.key_indexes
+    rows, key = _opened(connection, target, change, change.inserts), change.relation.key_indexes
     if not target.kept or not key:
         return rows
     same = " AND ".join(f"t.{names[index]} = s.c{index}" for index in key)
@@ -157,7 +185,7 @@ def _fill_kept(
 ) -> pa.Table:
     """The partly kept rows with the values that the target has, read before anything is deleted."""
     assert change.partly_kept is not None
-    rows = change.partly_kept.open()
+    rows = _opened(connection, target, change, change.partly_kept)
     joined = f"FROM staged s LEFT JOIN {target.sql} t ON {_same_as_kept(names, change)}"
     connection.register("staged", rows)
     try:
@@ -182,7 +210,7 @@ def _fill_kept_where_known(
     removes it. A row that was seen twice has the same values in both, or a change in between sets them.
     """
     assert change.partly_kept is not None
-    rows = change.partly_kept.open()
+    rows = _opened(connection, target, change, change.partly_kept)
     key = change.relation.key_indexes
     own_key = ", ".join(f"s.c{index}" for index in key)
     under_own_key = ", ".join(f"c{index} AS k{index}" for index in key)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from penstock.pgoutput.types import Unrepresentable
+from penstock.config.unrepresentable import UnrepresentableSettings
 from penstock.schema_changes import kinds
 from penstock.schema_changes.kinds import SchemaChange, TableChange
 from penstock.schema_changes.logged import LoggedCommand
@@ -44,12 +44,13 @@ def follow(
             logger.info("The file follows: %s.", in_words(change))
 
 
-def follows_exactly(change: SchemaChange, unrepresentable: Unrepresentable) -> bool:
+def follows_exactly(change: SchemaChange, policies: UnrepresentableSettings) -> bool:
     """Whether rows have the source's values when the change is followed."""
     if not isinstance(change, kinds.RetypeColumn):
         return True
     before, after = column_of(change.before), column_of(change.after)
-    return is_exact(before, after, (duckdb_type(before, unrepresentable), duckdb_type(after, unrepresentable)))
+    policy = policies.of(str(change.table), after.name)
+    return is_exact(before, after, (duckdb_type(before, policy), duckdb_type(after, policy)))
 
 
 def _follow(tables: Tables, change: SchemaChange) -> bool:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.changes import Relation
+from penstock.changes import Column, Relation
+from penstock.config.unrepresentable import UnrepresentableSettings
 from penstock.errors import UnrepresentableValue
 from penstock.net import NetChanges, Position
 from penstock.pgoutput.types import Unrepresentable, typed
+from penstock.pgoutput.types.arrays import is_list
 from penstock.sinks.contract import Batch
+from penstock.sinks.duckdb_types import as_text
 from penstock.sinks.staging import Staged, stage
 
 
@@ -34,12 +39,36 @@ class StagedChanges:
         return self.truncated_at is None and not (self.deletes or self.partly_kept or self.removed or self.bare_rows)
 
 
-def stage_changes(batch: Batch, changes: NetChanges, unrepresentable: Unrepresentable) -> StagedChanges:
-    relation, key = changes.relation, changes.relation.key_indexes
+_PLAIN = re.compile(r"[a-z_][\w.]*")
+
+
+class _NotAList(Exception):
+    """An array column has a value that is no list of its element's type."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index)
+        self.index = index
+
+
+def stage_changes(batch: Batch, changes: NetChanges, policies: UnrepresentableSettings) -> StagedChanges:
+    """Of an array column with a value that is no list (several dimensions, another lower bound than 1, an element that DuckDB
+    does not have), all values are staged as text, and the relation says so: its column is not an array any more."""
+    relation = changes.relation
+    while True:
+        try:
+            return _staged(batch, changes, relation, policies)
+        except _NotAList as refused:
+            columns = list(relation.columns)
+            columns[refused.index] = as_text(columns[refused.index])
+            relation = replace(relation, columns=tuple(columns))
+
+
+def _staged(batch: Batch, changes: NetChanges, relation: Relation, policies: UnrepresentableSettings) -> StagedChanges:
+    key = relation.key_indexes
     everything = range(len(relation.columns))
 
     def cast(arrays: Sequence[pa.Array], indexes: Sequence[int], prefix: str = "c") -> pa.Table:
-        values = [_typed(array, relation, index, unrepresentable) for array, index in zip(arrays, indexes, strict=True)]
+        values = [_typed(array, relation, index, policies) for array, index in zip(arrays, indexes, strict=True)]
         return pa.table(values, names=[f"{prefix}{index}" for index in indexes])
 
     def handed(kind: str, table: pa.Table) -> Staged | None:
@@ -67,15 +96,34 @@ def stage_changes(batch: Batch, changes: NetChanges, unrepresentable: Unrepresen
     )
 
 
-def _typed(values: pa.Array, relation: Relation, index: int, unrepresentable: Unrepresentable) -> pa.Array:
+def _typed(values: pa.Array, relation: Relation, index: int, policies: UnrepresentableSettings) -> pa.Array:
     """A key never becomes NULL: the row would not be found again, neither by an update nor by a delete."""
     column, where = relation.columns[index], relation.qualified_name
-    if unrepresentable != "null" or index not in relation.key_indexes:
-        return typed(values, column, unrepresentable, where=where)
+    policy = policies.of(where, column.name)
+    in_key = index in relation.key_indexes
     try:
-        return typed(values, column, "error", where=where)
+        return typed(values, column, "error" if policy == "null" and in_key else policy, where=where)
     except UnrepresentableValue as error:
-        raise UnrepresentableValue(
-            f"{error.message} It is part of the key, which `unrepresentable: null` does not turn into NULL.",
-            "Set `unrepresentable: text` on the sink and fill it afresh, or mend the value in the source.",
-        ) from error
+        if is_list(column):
+            raise _NotAList(index) from error
+        raise _refused(error, relation, column, in_key, policy) from error
+
+
+def _refused(
+    error: UnrepresentableValue, relation: Relation, column: Column, in_key: bool, policy: Unrepresentable
+) -> UnrepresentableValue:
+    message = error.message
+    if policy == "null":
+        message += " It is part of the key, which `unrepresentable: null` does not turn into NULL."
+    text = f"unrepresentable: {{tables: {{{_key(relation.qualified_name)}: {{{_key(column.name)}: text}}}}}}"
+    others = "" if in_key else " (or `null`, which writes NULL for such values)"
+    return UnrepresentableValue(
+        message,
+        f"Set `{text}` on the sink{others}: that column alone becomes text, as Postgres writes it. Or change the value in the "
+        "source.",
+    )
+
+
+def _key(name: str) -> str:
+    """As a key of a config file."""
+    return name if _PLAIN.fullmatch(name) else json.dumps(name, ensure_ascii=False)

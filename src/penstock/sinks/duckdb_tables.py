@@ -16,9 +16,11 @@ import duckdb
 import pyarrow as pa
 
 from penstock.changes import Column, Relation
-from penstock.errors import SinkRefused
+from penstock.config.unrepresentable import UnrepresentableSettings
+from penstock.errors import SinkRefused, UnrepresentableValue
 from penstock.lsn import LSN, ZERO
-from penstock.pgoutput.types import Unrepresentable, typed
+from penstock.pgoutput.types import typed
+from penstock.pgoutput.types.arrays import is_list
 from penstock.sinks.contract import Merged
 from penstock.sinks.duckdb_casts import same_kind
 from penstock.sinks.duckdb_file import CATALOG, quoted
@@ -43,7 +45,7 @@ from penstock.sinks.duckdb_target import (
     target_types,
     tell_of_other_columns,
 )
-from penstock.sinks.duckdb_types import duckdb_type
+from penstock.sinks.duckdb_types import as_text, duckdb_type
 from penstock.sinks.merging import cannot_tell_apart
 from penstock.sinks.target_owner import Owner
 
@@ -62,12 +64,12 @@ class Tables:
         self,
         connection: duckdb.DuckDBPyConnection,
         owner: Owner,
-        unrepresentable: Unrepresentable,
+        policies: UnrepresentableSettings,
         keep: bool = True,
         stream_at: LSN = ZERO,
     ) -> None:
         self._connection, self._owner, self._keep, self._stream_at = connection, owner, keep, stream_at
-        self._unrepresentable: Unrepresentable = unrepresentable
+        self._policies = policies
         connection.execute(TABLES)
         rows = connection.execute(
             f"SELECT source_schema, source_table, target_table, columns, oid, kept, enums FROM {CATALOG}.penstock.tables "
@@ -112,10 +114,18 @@ class Tables:
         if found is None or column.name in found[1].columns:
             return False
         source, known = found
-        target = add_column(self._connection, known, column.name, duckdb_type(column, self._unrepresentable))
-        target = replace(target, enums={**known.enums, **enums_of([column])})
+        policy = self._policies.of(".".join(source), column.name)
+        value = None
         if missing is not None:
-            value = typed(pa.array([missing]), column, self._unrepresentable, where=".".join(source))
+            try:
+                value = typed(pa.array([missing]), column, policy, where=".".join(source))
+            except UnrepresentableValue:
+                if not is_list(column):
+                    raise
+                column, value = as_text(column), pa.array([missing])
+        target = add_column(self._connection, known, column.name, duckdb_type(column, policy))
+        target = replace(target, enums={**known.enums, **enums_of([column])})
+        if value is not None:
             self._connection.register("missing", pa.table({"value": value}))
             name = quoted(target.columns[column.name][0])
             self._connection.execute(f"UPDATE {target.sql} SET {name} = (SELECT value FROM missing)")
@@ -136,7 +146,10 @@ class Tables:
         if found is None or after.name not in found[1].columns:
             return False
         source, known = found
-        target = retype_column(self._connection, known, after.name, duckdb_type(after, self._unrepresentable))
+        kind = duckdb_type(after, self._policies.of(".".join(source), after.name))
+        if is_list(before) and is_list(after) and known.columns[after.name][1] == "VARCHAR":
+            kind = "VARCHAR"  # it has met arrays that are no lists
+        target = retype_column(self._connection, known, after.name, kind)
         name = quoted(target.columns[after.name][0])
         if (value := same_kind(name, before, after)) is not None:
             self._connection.execute(f"UPDATE {target.sql} SET {name} = {value}")
@@ -226,6 +239,13 @@ class Tables:
         """A table that an import has filled takes the place of its own rows among those of the tables that it is merged with;
         in one transaction, the caller's."""
         target = self.target(relation)
+        for name in target.columns.keys() & filled.columns.keys():
+            # One of the two has met arrays that are no lists.
+            if target.columns[name][1] == "VARCHAR":
+                filled = retype_column(self._connection, filled, name, "VARCHAR")
+            elif filled.columns[name][1] == "VARCHAR":
+                target = self._remember((relation.schema, relation.table),
+                                        retype_column(self._connection, target, name, "VARCHAR"))  # fmt: skip
         if merged.origin is not None:
             column, value = merged.origin
             self._connection.execute(f"DELETE FROM {target.sql} WHERE {quoted(target.columns[column][0])} = ?", [value])
@@ -242,7 +262,7 @@ class Tables:
         """A new table for an import to fill, beside the one that it will replace."""
         source, schema = (relation.schema, relation.table), target_schema(relation.schema)
         name = free_name(f"{relation.table}__import_{job}", self._taken(schema) | self._in_the_file(schema))
-        target = new_target(relation, name, target_types(relation, self._unrepresentable))
+        target = new_target(relation, name, target_types(relation, self._policies))
         if source not in self._known:
             refuse_table_of_another(self._connection, self._owner, source, self._name_for(source))
             self._refuse_foreign(schema, self._name_for(source))
@@ -251,11 +271,11 @@ class Tables:
         return target
 
     def fitted_shadow(self, relation: Relation, shadow: Target) -> Target:
-        wanted = target_types(relation, self._unrepresentable)
+        wanted = target_types(relation, self._policies, shadow)
         return shadow if fits(shadow, wanted) else alter(self._connection, relation, shadow, wanted, keep=False)
 
     def _fitted(self, relation: Relation, source: Source, known: Target) -> Target:
-        wanted = target_types(relation, self._unrepresentable)
+        wanted = target_types(relation, self._policies, known)
         if not fits(known, wanted):
             return self._remember(source, alter(self._connection, relation, known, wanted, self._keep))
         if known.oid is None or known.enums != enums_of(relation.columns):
@@ -264,7 +284,7 @@ class Tables:
 
     def _create(self, relation: Relation) -> Target:
         source = relation.schema, relation.table
-        wanted = target_types(relation, self._unrepresentable)
+        wanted = target_types(relation, self._policies)
         target = new_target(relation, self._name_for(source), wanted)
         create(self._connection, target)
         _tell_of_other_name(source, target)

@@ -14,7 +14,8 @@ from itertools import count
 import duckdb
 
 from penstock.changes import Column, Relation
-from penstock.pgoutput.types import Unrepresentable
+from penstock.config.unrepresentable import UnrepresentableSettings
+from penstock.pgoutput.types.arrays import is_list
 from penstock.sinks.duckdb_casts import can_be_altered, cast
 from penstock.sinks.duckdb_file import CATALOG, quoted
 from penstock.sinks.duckdb_types import duckdb_type
@@ -48,9 +49,15 @@ def target_schema(schema: str) -> str:
     return f"{schema}_2" if schema.lower() == "penstock" else schema
 
 
-def target_types(relation: Relation, unrepresentable: Unrepresentable) -> dict[str, str]:
-    """The DuckDB type of each column."""
-    return {column.name: duckdb_type(column, unrepresentable) for column in relation.columns}
+def target_types(relation: Relation, policies: UnrepresentableSettings, known: Target | None = None) -> dict[str, str]:
+    """The DuckDB type of each column. An array column that is text in the known target has met arrays that are no lists, and
+    stays text."""
+    kinds = {}
+    for column in relation.columns:
+        kind = duckdb_type(column, policies.of(relation.qualified_name, column.name))
+        stays_text = known is not None and is_list(column) and known.columns.get(column.name, ("", ""))[1] == "VARCHAR"
+        kinds[column.name] = "VARCHAR" if stays_text else kind
+    return kinds
 
 
 def enums_of(columns: Sequence[Column]) -> dict[str, int]:
@@ -100,6 +107,8 @@ def alter(
         if source not in target.columns:
             target = add_column(connection, target, source, kind)
         else:
+            if target.columns[source][1].endswith("[]") and kind == "VARCHAR":
+                _tell_of_text(target, source)
             target = retype_column(connection, target, source, kind)
     gone = [name for name in target.kept if name not in known.kept]
     if not wanted and not keep and NO_COLUMNS not in target.kept:
@@ -157,6 +166,14 @@ def _tell_of_kept(target: Target, name: str) -> None:
     logger.info(
         "Column %s of %s.%s was dropped in the source. It stays in the file.", name, target.schema, target.table
     )
+
+
+def _tell_of_text(target: Target, source: str) -> None:
+    logger.warning(
+        "Column %s of %s.%s holds arrays that are no list in DuckDB (several dimensions, another lower bound than 1, or "
+        "values that DuckDB does not have). The whole column is text from now on, as Postgres writes it.",
+        target.columns[source][0], target.schema, target.table,
+    )  # fmt: skip
 
 
 def retype_column(connection: duckdb.DuckDBPyConnection, target: Target, source: str, kind: str) -> Target:

@@ -5,6 +5,8 @@ JSON and the storage of TIMESTAMPTZ are built into DuckDB's wheel; nothing is do
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from penstock.changes import Column
 from penstock.pgoutput.types import Unrepresentable
 from penstock.pgoutput.types.arrays import element, is_list
@@ -42,6 +44,11 @@ def duckdb_type(column: Column, unrepresentable: Unrepresentable) -> str:
         limits = precision_and_scale(column.modifier)
         return "VARCHAR" if limits is None else f"DECIMAL({limits[0]},{limits[1]})"
     return _TYPES.get(column.base, "VARCHAR")
+
+
+def as_text(column: Column) -> Column:
+    """The same column, whose values stay Postgres's text."""
+    return replace(column, base="other", element=None)
 
 
 def _has_values_that_duckdb_refuses(base: str) -> bool:

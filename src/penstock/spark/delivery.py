@@ -329,7 +329,7 @@ class SinkDelivery:
             pass
 
     def note_error(self, state: str, error: PenstockError) -> None:
-        self._note(replace(self.known, updated_at=now(), state=state, error=str(error)))
+        self._note(replace(self.known, updated_at=now(), state=state, error=error.with_advice))
 
     def note_stopped(self) -> None:
         self._note(replace(self.known, updated_at=now(), state="stopped", changes_per_second=0.0))

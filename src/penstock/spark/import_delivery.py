@@ -87,7 +87,7 @@ class ImportDelivery:
             policy = policy_for(error)
             delay = min(next(self._backoffs.setdefault(job, Backoff())), policy.longest_wait)
             self._next_try[job] = time.monotonic() + delay
-            self._delivery.tables.note_error(job, str(error), _trouble(error))
+            self._delivery.tables.note_error(job, error.with_advice, _trouble(error))
             logger.warning(
                 'Import of %s into "%s": %s %s Next try in %.1f s.',
                 manifest.relation.qualified_name, self._sink.settings.name, error, policy.advice, delay,

@@ -6,18 +6,22 @@ columns whose TOAST value Postgres did not send). A delete carries the values th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import yaml
+from pydantic import ValidationError
 
 from penstock.changelog.changes_of_units import change_batches
 from penstock.changelog.log import ChangeLog
 from penstock.changelog.plan import WorkUnit
 from penstock.changes import DELETE, OP_NAMES, ChangeBatch, Column, Relation
-from penstock.errors import ConfigError
+from penstock.config.unrepresentable import UnrepresentableSettings
+from penstock.errors import ConfigError, UnrepresentableValue
 from penstock.lsn import LSN
 from penstock.pgoutput.types import Unrepresentable, arrow_type, typed
 
@@ -36,18 +40,17 @@ class TypedTable:
     """A table as its newest definition in the log says. Rows of older definitions are given this shape."""
 
     relation: Relation
-    unrepresentable: Unrepresentable
+    policies: UnrepresentableSettings
 
     @classmethod
     def find(cls, log: ChangeLog, table: str, unrepresentable: str) -> TypedTable:
         name = table if "." in table else f"public.{table}"
-        if unrepresentable not in ("error", "null", "text"):
-            raise ConfigError(f'option "unrepresentable" is {unrepresentable!r}; use error, null or text.')
+        policies = _policies(name, unrepresentable)
         for stretch in reversed(log.contents().stretches):
             for segment in reversed(stretch.segments):
                 for entry in log.relations(segment):
                     if entry.relation.qualified_name == name:
-                        return cls(entry.relation, unrepresentable)  # type: ignore[arg-type]
+                        return cls(entry.relation, policies)
         raise ConfigError(f"The log {log.directory.uri} holds no change of table {name}, so its columns are not known.")
 
     @property
@@ -55,7 +58,7 @@ class TypedTable:
         return self.relation.qualified_name
 
     def arrow_schema(self) -> pa.Schema:
-        columns = [pa.field(c.name, arrow_type(c, self.unrepresentable)) for c in self.relation.columns]
+        columns = [pa.field(c.name, arrow_type(c, self._policy(c))) for c in self.relation.columns]
         return pa.schema(columns + _CHANGE_FIELDS)
 
     def read(self, log: ChangeLog, units: Sequence[WorkUnit], after: LSN, upto: LSN) -> Iterator[pa.RecordBatch]:
@@ -83,8 +86,30 @@ class TypedTable:
         for index, there in enumerate(batch.relation.columns):
             if there.name == column.name:
                 text = pc.if_else(deleted, batch.old[index], batch.new[index])
-                return typed(text, column, self.unrepresentable, where=self.name)
-        return pa.nulls(len(batch), arrow_type(column, self.unrepresentable))
+                return self._typed(text, column)
+        return pa.nulls(len(batch), arrow_type(column, self._policy(column)))
+
+    def _typed(self, text: pa.StringArray, column: Column) -> pa.Array:
+        try:
+            return typed(text, column, self._policy(column), where=self.name)
+        except UnrepresentableValue as error:
+            remedy = json.dumps({column.name: "text"}, ensure_ascii=False)
+            raise UnrepresentableValue(
+                f"{error.message} To read that column as text: option unrepresentable = {remedy}"
+            ) from error
+
+    def _policy(self, column: Column) -> Unrepresentable:
+        return self.policies.of(self.name, column.name)
+
+
+def _policies(table: str, option: str) -> UnrepresentableSettings:
+    """Of one table: a word for all its columns, or a mapping from some of them to words."""
+    try:
+        return UnrepresentableSettings.model_validate({"tables": {table: yaml.safe_load(option)}})
+    except (ValidationError, yaml.YAMLError):
+        raise ConfigError(
+            f'option "unrepresentable" is {option!r}; use error, null or text, or name columns: {{"tags": "text"}}.'
+        ) from None
 
 
 def _unchanged_names(batch: ChangeBatch) -> pa.Array:

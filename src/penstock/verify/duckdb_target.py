@@ -23,7 +23,7 @@ from penstock.sinks.duckdb import DuckDBSettings
 from penstock.sinks.duckdb_file import CATALOG, DuckDBFile, quoted
 from penstock.sinks.duckdb_target import Target, load_columns, target_schema
 from penstock.sinks.target_owner import Owner
-from penstock.verify.duckdb_values import HashedRows, compared_type
+from penstock.verify.duckdb_values import HashedRows, column_policy, compared_type
 from penstock.verify.hashed_source import HashedSource, arrow, key_table
 from penstock.verify.source_rows import PlainRows
 from penstock.verify.target import Columns, Expected, Figures, Key, Row, figures_of, no_figures
@@ -122,8 +122,15 @@ class DuckDBPair:
         self.columns = tuple(column.name for column in relation.columns)
         self.key = relation.key or self.columns
         self.hidden = expected.transformed
-        self._policy = target.settings.unrepresentable
-        types = [compared_type(column, mirrored.columns.get(column.name), self._policy) for column in relation.columns]
+        policies, name = target.settings.unrepresentable, relation.qualified_name
+        self._policies = [
+            column_policy(column, mirrored.columns.get(column.name), policies.of(name, column.name))
+            for column in relation.columns
+        ]
+        types = [
+            compared_type(column, mirrored.columns.get(column.name), policy)
+            for column, policy in zip(relation.columns, self._policies, strict=True)
+        ]
         here = [f"c{index}" for index in range(len(types))]
         key = [self.columns.index(name) for name in self.key]
         self._source = HashedSource(expected.rows, HashedRows(here, types, key), self._typed)
@@ -187,8 +194,8 @@ class DuckDBPair:
     def _typed(self, texts: Columns) -> list[pa.Array]:
         name = self._relation.qualified_name
         return [
-            typed(text, column, self._policy, where=name)
-            for text, column in zip(texts, self._relation.columns, strict=True)
+            typed(text, column, policy, where=name)
+            for text, column, policy in zip(texts, self._relation.columns, self._policies, strict=True)
         ]
 
     def _key_of(self, row: Row) -> Key:

@@ -13,10 +13,16 @@ import pyarrow as pa
 
 from penstock.changes import Column
 from penstock.pgoutput.types import Unrepresentable
+from penstock.pgoutput.types.arrays import is_list
 from penstock.sinks.duckdb_types import duckdb_type
 
 _FROM_TEXT = {"BOOLEAN", "SMALLINT", "INTEGER", "BIGINT", "UUID", "DATE", "TIMESTAMP", "TIMESTAMPTZ", "VARCHAR"}
 _EQUAL_BEYOND_TEXT = ("FLOAT", "DOUBLE", "INTERVAL")
+
+
+def column_policy(column: Column, mirrored: tuple[str, str] | None, policy: Unrepresentable) -> Unrepresentable:
+    """An array column that is text in the file has met arrays that are no lists: all its values are text there."""
+    return "text" if mirrored is not None and mirrored[1] == "VARCHAR" and is_list(column) else policy
 
 
 def compared_type(column: Column, mirrored: tuple[str, str] | None, unrepresentable: Unrepresentable) -> str:
