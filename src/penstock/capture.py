@@ -19,7 +19,7 @@ from penstock.changelog.retention import Retention
 from penstock.changelog.writer import LogWriter
 from penstock.config.model import Config
 from penstock.error_policy import Verdict, policy_for
-from penstock.errors import LogError, LogFull, PenstockError, SlotBusy, SlotLost
+from penstock.errors import LogError, LogFull, PenstockError, PublicationMissing, SlotBusy, SlotLost
 from penstock.history import History, newest_transaction
 from penstock.imports.handover import Handover
 from penstock.lsn import LSN, ZERO
@@ -31,6 +31,7 @@ from penstock.postgres.heartbeat import Heartbeat
 from penstock.postgres.replication_stream import ReplicationStream
 from penstock.postgres.slot import slot_state
 from penstock.postgres.timelines import timeline_end
+from penstock.publications_read import PublicationSwitch
 from penstock.resume import Positions, resume_point
 from penstock.retry import Backoff
 from penstock.state import CaptureState, PipelineState, SourceState, now
@@ -54,6 +55,8 @@ class Capture:
         self._stop = stop
         self._state = PipelineState(config.state_dir)
         self._log = self._state.log
+        url, imports = config.source.url.get_secret_value(), config.source.copies
+        self._publications = PublicationSwitch(self._state.parts, url, imports)
 
     def run(self) -> None:
         return_large_buffers()
@@ -62,8 +65,11 @@ class Capture:
         while not self._stop.is_set():
             try:
                 with self._state.exclusive_capture():
-                    _Session(self._config, self._state, self._log, self._stop, backoff.reset).run()
+                    connected = backoff.reset
+                    _Session(self._config, self._state, self._log, self._stop, connected, self._publications).run()
             except PenstockError as error:
+                if isinstance(error, PublicationMissing) and self._publications.leave_out(error):
+                    continue
                 policy = policy_for(error)
                 self._note(error)
                 if policy.verdict is Verdict.STOP:
@@ -85,20 +91,22 @@ class _Session:
     """One replication connection, from the comparison of positions to its end."""
 
     def __init__(
-        self, config: Config, state: PipelineState, log: ChangeLog, stop: threading.Event, connected: Callable[[], None]
-    ) -> None:
+        self, config: Config, state: PipelineState, log: ChangeLog, stop: threading.Event, connected: Callable[[], None],
+        publications: PublicationSwitch,
+    ) -> None:  # fmt: skip
         self._config, self._state, self._log, self._stop, self._connected = config, state, log, stop, connected
+        self._publications = publications
         self._url = config.source.url.get_secret_value()
         self._retention = Retention(log, config.log.retention)
-        self._confirmed, start, self._slot, publications = self._compare_positions()
-        self._stream = ReplicationStream(self._url, self._slot, publications, self._history.read_from)
+        self._confirmed, start, self._slot = self._compare_positions()
+        self._stream = ReplicationStream(self._url, self._slot, publications.names, self._history.read_from)
         try:
             self._begin(start)
         except BaseException:
             self._stream.close()
             raise
 
-    def _compare_positions(self) -> tuple[LSN, LSN, str, tuple[str, ...]]:
+    def _compare_positions(self) -> tuple[LSN, LSN, str]:
         config, source = self._config, self._config.source
         with connect(self._url) as connection:
             found = subscription.find(connection, config.name, source.publications)
@@ -123,12 +131,14 @@ class _Session:
         )  # fmt: skip
         start = resume_point(known)
         assert slot is not None
-        self._history = History(self._state, found.publications, timeline, newest)
-        self._history.expect(slot.confirmed_flush_lsn, start, known.empty_to)
+        with connect(self._url) as connection:
+            self._publications.begin(connection, found.publications, max(start, known.empty_to))
+        self._history = History(self._state, self._publications.names, timeline, newest)
+        self._history.expect(slot.confirmed_flush_lsn, start, known.empty_to, self._publications.read_from)
         recorded = self._state.source()
         id = recorded.id if recorded is not None else ""
         self._source_state = SourceState(config.name, str(identity.system_identifier), found.slot, id)
-        return slot.confirmed_flush_lsn, start, found.slot, found.publications
+        return slot.confirmed_flush_lsn, start, found.slot
 
     def _begin(self, start: LSN) -> None:
         """The slot is ours now, so whatever a dead writer left in the log is ours to clear away."""
@@ -144,6 +154,8 @@ class _Session:
         self._log_end_before = self._log_end or (captured.log_end if captured else start)
         self._first = captured.begin if captured else start
         self._position = max(start, captured.position) if captured and self._log_end else start
+        self._position = max(self._position, self._publications.read_from)
+        self._ends = False  # to go on with other publications
         self._describer = RelationDescriber(self._url)
         clusterer = Clusterer(start, self._describer, self._config.log.segment_bytes)
         self._writer = LogWriter(self._log, clusterer, self._log_bytes)
@@ -175,9 +187,14 @@ class _Session:
         linger, segment = self._config.log.linger, self._config.log.segment_bytes
         most_received, hand_over = min(_RECEIVE_BYTES, segment), min(_HAND_OVER_BYTES, segment)
         most_waiting = min(_MOST_WAITING_BYTES, 4 * segment)
-        while not self._stop.is_set():
+        while not self._stop.is_set() and not self._ends:
             full = size >= most_waiting
-            received = 0 if full or not self._has_room() else self._stream.receive(messages, most_received)
+            try:
+                received = 0 if full or not self._has_room() else self._stream.receive(messages, most_received)
+            except PublicationMissing as missing:
+                messages = self._history.messages_before(missing, messages)
+                self._write_out([*chunks, chunk(messages)] if messages else chunks)
+                raise
             clock = time.monotonic()
             if self._history.watching:
                 messages = self._history.new_messages(messages, self._stream.server_end)
@@ -205,6 +222,14 @@ class _Session:
             if received == 0 and not full:
                 until_flush = max(linger - (clock - last_flush), 0.001) if waiting else 1.0
                 self._wait(min(until_flush, next_house - clock, 0.2))
+
+    def _write_out(self, chunks: list[Chunk]) -> None:
+        """What was received before a publication was missing: it does not come again with what is left of them."""
+        while not self._writer.wait_idle(1):
+            pass
+        self._writer.hand_over(chunks, True)
+        while not self._writer.wait_idle(1):
+            pass
 
     def _wait(self, seconds: float) -> None:
         if self._waiting_for_room:
@@ -247,6 +272,7 @@ class _Session:
             self._confirmed = max(self._confirmed, min(allowed, self._position, shown))
         self._stream.confirm(max(self._position, self._stream.server_end if idle else self._position), self._confirmed)
         self._enforce_retention(slowest)
+        self._ends = self._publications.is_due(self._position)
 
     def _save(self, log_end: LSN, position: LSN) -> None:
         """Durable before anything up to ``position`` is confirmed: see resume.py. On a full disk it stays where it was."""

@@ -38,6 +38,11 @@ POLICIES: dict[type[errors.PenstockError], Policy] = {
         "Changes since the last confirmed position are gone. Run `penstock destroy` and `penstock init`, and load the "
         "sinks afresh.",
     ),
+    errors.PublicationMissing: Policy(
+        Verdict.STOP,
+        "Set source.mode to copy_and_stream and start again: the WAL up to now is then read without the publication, and its "
+        "tables are imported.",
+    ),
     errors.SourceGap: Policy(
         Verdict.STOP,
         "The changes between the two positions are gone. Run `penstock destroy` and `penstock init`, and load the sinks "

@@ -10,6 +10,7 @@
     │   ├── NoFreeSlot           max_replication_slots or max_wal_senders reached
     │   ├── SlotBusy             somebody else reads our slot
     │   ├── SlotLost             our slot is gone, invalidated, or was never made
+    │   ├── PublicationMissing   a publication did not exist at some point in the WAL
     │   ├── SourceGap            the slot stands past what we hold: changes are missing
     │   │   └── SourceSetBack    the source no longer has what was read from it
     │   └── WrongServer          another database system answers behind the URL
@@ -95,6 +96,10 @@ class SlotBusy(SourceError):
 
 class SlotLost(SourceError):
     pass
+
+
+class PublicationMissing(SourceError):
+    publication = ""  # its name
 
 
 class SourceGap(SourceError):

@@ -22,7 +22,7 @@ import numpy as np
 
 from penstock.changelog.log import ChangeLog, LogContents
 from penstock.changelog.runs import HEADER, OWN_PREFIX
-from penstock.errors import LogFull, SourceSetBack
+from penstock.errors import LogFull, PublicationMissing, SourceSetBack
 from penstock.lsn import LSN, ZERO
 from penstock.pgoutput import messages as pgoutput
 from penstock.pgoutput.messages import Begin
@@ -81,12 +81,13 @@ class History:
         self.read_from = ZERO
         self.check = HistoryCheck(None, ZERO, ZERO, True)
 
-    def expect(self, confirmed: LSN, start: LSN, empty_to: LSN) -> None:
-        """``start``: from where messages are wanted. ``empty_to``: below it there is nothing but what is in the log."""
+    def expect(self, confirmed: LSN, start: LSN, empty_to: LSN, readable_from: LSN = ZERO) -> None:
+        """``start``: from where messages are wanted. ``empty_to``: below it there is nothing but what is in the log.
+        ``readable_from``: before it, the publications may not have existed."""
         recorded, expected, self._known_to = self._recorded, self._newest, empty_to
-        if expected is not None and expected.final_lsn < confirmed:
-            expected = None  # the slot confirmed it, and that slot is the source's own
-        self.read_from = start if expected is None else min(start, expected.final_lsn)
+        if expected is not None and expected.final_lsn < max(confirmed, readable_from):
+            expected = None  # the slot confirmed it, and that slot is the source's own; or nobody can read it again
+        self.read_from = max(readable_from, start if expected is None else min(start, expected.final_lsn))
         same = recorded is not None and recorded.publications == self._publications
         self.check = HistoryCheck(expected, start, empty_to, same)
 
@@ -106,6 +107,14 @@ class History:
 
     def new_messages(self, messages: list[bytes], server_end: LSN) -> list[bytes]:
         return self.check.new_messages(messages, server_end)
+
+    def messages_before(self, missing: PublicationMissing, messages: list[bytes]) -> list[bytes]:
+        """Those that came before the server found that a publication did not exist. The expected transaction was read with
+        these publications, so it must have come by then."""
+        kept = self.new_messages(messages, ZERO) if self.watching else messages
+        if self.check.same_publications and not self.proven:
+            raise SourceSetBack(f"The source was set back: {missing}") from missing
+        return kept
 
     def remember(self, newest: Begin | None) -> None:
         """Not what lies in WAL that was read by other publications before: see HistoryCheck."""
@@ -134,7 +143,7 @@ class HistoryCheck:
     """
 
     def __init__(self, expected: Begin | None, log_end: LSN, position: LSN, same_publications: bool) -> None:
-        self._expected, self._log_end, self._same_publications = expected, log_end, same_publications
+        self._expected, self._log_end, self.same_publications = expected, log_end, same_publications
         self._position = position if same_publications else log_end
         self._commit_lsn = ZERO  # of the transaction whose messages come
         self._dropping = False
@@ -201,7 +210,7 @@ class HistoryCheck:
         self._expected = None
 
     def _missing(self, expected: Begin) -> None:
-        if self._same_publications:
+        if self.same_publications:
             raise SourceSetBack(
                 f"The source was set back: the transaction {expected.xid}, which committed at {expected.final_lsn}, is no "
                 "longer in its WAL."

@@ -27,7 +27,7 @@ from penstock.config.tables import table_names
 from penstock.errors import ConfigError, PenstockError, SourceRefused
 from penstock.imports.copying import CopierTask
 from penstock.imports.manager import Manager, chosen_tables
-from penstock.lsn import LSN
+from penstock.lsn import LSN, ZERO
 from penstock.postgres import catalog, migrations, subscription
 from penstock.postgres.connection import Connection, connect
 from penstock.postgres.leftovers import Leftover, NotAllRemoved
@@ -36,6 +36,7 @@ from penstock.postgres.publication import Reconciliation
 from penstock.postgres.schema_log_setup import administrating, log_schema_changes
 from penstock.postgres.subscription import Subscription
 from penstock.postgres.tables import tables_matching
+from penstock.publications_read import write_publications_read
 from penstock.readiness import Readiness, telling_what_stays
 from penstock.resume import require_same_server
 from penstock.schema_history import Version, versions
@@ -110,11 +111,14 @@ class Pipeline:
                 )  # before the slot, which tells of rows from then on
             wanted = chosen_tables(connection, self.config)
             manager = Manager(connection, self.config, (), self.state)
-            hold = manager.hold_entering
-            made = subscription.create(connection, self.config.name, wanted, source.publications, before_adding=hold)
+            made = subscription.create(
+                connection, self.config.name, wanted, source.publications,
+                before_adding=manager.hold_entering, slot=self.state.slot,
+            )  # fmt: skip
             manager.record_edit(made.edited)
             if recorded is None:  # from now on, this state is of this server
                 self.state.save(SourceState(self.config.name, identifier, made.slot, secrets.token_hex(4)))
+                write_publications_read(self.state.parts, dict.fromkeys(made.publications, ZERO))
             elif made.consistent_point is not None:  # the slot was missing: see resume.py
                 self.state.save(recorded.with_new_slot())
         return made
@@ -214,8 +218,8 @@ class Pipeline:
             if administrator is not None:
                 connection = sessions.enter_context(administrating(administrator, connection))
             leftovers: list[Leftover] = []
-            name = self.config.name
-            removed = subscription.destroy(connection, name, source.publications, leftovers=leftovers)
+            name, slot = self.config.name, self.state.slot
+            removed = subscription.destroy(connection, name, source.publications, slot=slot, leftovers=leftovers)
             if not catalog.server_identity(connection).in_recovery:
                 removed += migrations.remove(connection, name, leftovers)
         removed += self.state.remove()

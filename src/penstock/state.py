@@ -156,6 +156,12 @@ class PipelineState:
     def source(self) -> SourceState | None:
         return self._read("source", SourceState)
 
+    @property
+    def slot(self) -> str | None:
+        """The one that is read, by name; None before there was one."""
+        recorded = self.source()
+        return recorded.slot if recorded is not None else None
+
     def capture(self) -> CaptureState | None:
         return self._read("capture", CaptureState)
 

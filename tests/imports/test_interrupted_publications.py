@@ -22,8 +22,8 @@ SINKS = [
 both_versions = pytest.mark.parametrize("database", [16, 18], indirect=True)
 
 
-def a_pipeline(url: str, directory: Path, **source: Any) -> Pipeline:
-    file = write_config(directory, url, SINKS, source={"url": url, "mode": "copy_and_stream", **source})
+def a_pipeline(url: str, directory: Path, mode: str = "copy_and_stream", **source: Any) -> Pipeline:
+    file = write_config(directory, url, SINKS, source={"url": url, "mode": mode, **source})
     return Pipeline.from_file(file)
 
 
@@ -164,3 +164,21 @@ def test_an_edit_of_penstocks_does_not_hide_that_the_table_was_away_before(
     tables.execute("alter table t drop constraint t_pkey")
     pipeline.reconcile()
     assert due(before, by_name(tables)) == {"t"}
+
+
+@both_versions
+def test_in_mode_stream_where_nothing_is_imported_it_is_said(
+    tables: Connection, database: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline = a_pipeline(database, tmp_path, "stream")
+    pipeline.init()
+    pipeline.reconcile()
+    tables.execute("alter table u drop constraint u_pkey")  # so Penstock moves it, which misses nothing
+    for _ in range(2):
+        a_pipeline(database, tmp_path, "stream").reconcile()
+    assert caplog.messages == []
+    tables.execute("alter publication shop drop table t; alter publication shop add table only t")
+    for _ in range(2):
+        a_pipeline(database, tmp_path, "stream").reconcile()
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("public.t left its publication for a while")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.lsn import LSN, ZERO
 from penstock.postgres.connection import Connection
 from penstock.postgres.membership import Membership, Route, memberships
 
@@ -110,7 +111,7 @@ def tables(connection: Connection) -> Connection:
 
 def membership(connection: Connection, publication: str, table: str) -> Membership:
     (oid,) = connection.execute("select %s::regclass::oid", [table]).fetchone() or (0,)
-    return memberships(connection, [publication])[oid]
+    return memberships(connection, {publication: ZERO})[oid]
 
 
 def continues(connection: Connection, publication: str, table: str, *statements: str) -> bool:
@@ -132,8 +133,15 @@ def test_what_does_not_interrupt_a_tables_publication_is_no_alarm(tables: Connec
 
 @both_versions
 def test_a_membership_is_the_same_when_it_is_read_back(tables: Connection) -> None:
-    for found in memberships(tables, ["mine", "listed", "in_schema", "everything", "leaves", "roots"]).values():
+    for found in memberships(
+        tables, dict.fromkeys(["mine", "listed", "in_schema", "everything", "leaves", "roots"], ZERO)
+    ).values():
         assert Membership.from_json(found.to_json()) == found
+
+
+def test_a_publication_that_was_not_read_for_a_while_is_another_route(tables: Connection) -> None:
+    (before,), (now,) = (memberships(tables, {"listed": lsn}).values() for lsn in (ZERO, LSN(1)))
+    assert not now.continues(before)
 
 
 ALL = ("insert", "update", "delete", "truncate")

@@ -204,7 +204,7 @@ def test_a_slot_that_waits_for_a_transaction_says_for_whom(
 
 def test_existing_publications_are_used_as_they_are(connection: Connection) -> None:
     connection.execute('create publication "Mine"; create publication theirs for all tables')
-    with pytest.raises(SourceRefused, match="no publication nobodys"):
+    with pytest.raises(SourceRefused, match='no publication "nobodys"'):
         subscription.create(connection, "shop", PUBLIC, ["Mine", "nobodys"])
     assert subscription.find(connection, "shop", ["theirs", "Mine"]) is None
     made = subscription.create(connection, "shop", PUBLIC, ["theirs", "Mine"])
@@ -212,10 +212,12 @@ def test_existing_publications_are_used_as_they_are(connection: Connection) -> N
     again = subscription.find(connection, "shop", ["Mine", "theirs"])
     assert again is not None
     assert again.slot == made.slot
-    assert subscription.create(connection, "shop", PUBLIC, ["Mine"]).slot != made.slot
+    assert subscription.create(connection, "shop", PUBLIC, ["Mine"]).slot == made.slot
+    connection.execute("create publication shop")  # of somebody else
+    assert subscription.create(connection, "shop", PUBLIC, ["Mine"]).slot == made.slot
     connection.execute("drop publication theirs")
     assert subscription.destroy(connection, "shop", ["Mine", "theirs"]) == [f"replication slot {made.slot}"]
-    assert connection.execute("select pubname from pg_publication").fetchall() == [("Mine",)]
+    assert connection.execute("select pubname from pg_publication order by 1").fetchall() == [("Mine",), ("shop",)]
 
 
 def test_without_create_on_the_database_the_exact_grant_is_named(

@@ -26,6 +26,7 @@ from penstock.config.model import Config
 from penstock.config.tables import LeftOut
 from penstock.imports import jobs
 from penstock.imports.choices import Choices, choices
+from penstock.imports.gaps import record_replaced, warn_of_gaps
 from penstock.imports.handover import Handover
 from penstock.imports.jobs import Job, NewJob
 from penstock.postgres import migrations, publication, schema_log, subscription
@@ -36,6 +37,7 @@ from penstock.postgres.publication import PublishedTable, Reconciliation
 from penstock.postgres.recomputations import Recomputation, recomputations
 from penstock.postgres.subscription import PATIENCE
 from penstock.postgres.tables import Table
+from penstock.publications_read import Since, publications_read, record_look
 from penstock.rules.source_columns import excludes_at_source, kept_in_source
 from penstock.sinks.contract import Sink
 from penstock.state import PipelineState
@@ -100,15 +102,21 @@ class Manager:
         managed = not self._config.source.publications
         with subscription_lock(self._connection, self._config.name, PATIENCE):
             changed = self._edit_publication() if managed else None
+            if not managed:
+                self._retire_own_publications()
             if self._config.source.mode != "stream":
                 self._queue_imports()
                 self._forget_ended()
+            else:
+                published = {table.oid: table for table in self.published()}
+                warn_of_gaps(self._state.parts, published, self.memberships())
         return changed
 
     def _edit_publication(self) -> Reconciliation:
         """In mode stream sinks wait for nothing; but what they miss there, they must not take for theirs later."""
         wanted = chosen_tables(self._connection, self._config)
-        changed = publication.reconcile(self._connection, self._config.name, wanted, self.hold_entering)
+        read = self._read()
+        changed = publication.reconcile(self._connection, self._config.name, wanted, self.hold_entering, read)
         if changed.left_out != wanted.left_out_before:
             names = {
                 str(oid): {str(number): name for number, name in some.items()} for oid, some in changed.left_out.items()
@@ -117,8 +125,16 @@ class Manager:
         self.record_edit(changed)
         return changed
 
+    def _retire_own_publications(self) -> None:
+        """Once the pipeline has gone over to publications of the user's."""
+        name, publications = self._config.name, self._config.source.publications
+        if {*self._read(), *publications}.isdisjoint(publication.publication_names(name)):
+            subscription.empty_own_publications(self._connection, name, publications)
+
     def record_edit(self, changed: Reconciliation) -> None:
         """Tables that Penstock itself took out and put in at one moment have missed nothing."""
+        if changed.replaced:
+            record_replaced(self._state.parts, changed.replaced)
         if changed.replaced and migrations.installed(self._connection):
             for oid, (before, now) in changed.replaced.items():
                 jobs.record_membership(self._connection, self._config.name, oid, before, now)
@@ -146,8 +162,9 @@ class Manager:
         return {(job.sink, job.table_oid): job for job in jobs.active_jobs(self._connection, self._config.name)}
 
     def _queue_imports(self) -> None:
-        published = {table.oid: table for table in self.published()}
-        members = self.memberships()
+        read = self._read()
+        published = {table.oid: table for table in publication.published_tables(self._connection, list(read))}
+        members = memberships(self._connection, read)
         known = self._jobs()
         again = self._rewritten(known, published) + self._interrupted(known, members)
         gone = {job.table_oid for job in known.values() if job.table_oid not in published and job.state != "removed"}
@@ -167,6 +184,7 @@ class Manager:
                 if oid in due
             ]
         jobs.create_jobs(self._connection, self._config.name, wanted)
+        record_look(self._state.parts, self._connection, read)
 
     def _rewritten(
         self, known: Mapping[tuple[str, int], Job], published: Mapping[int, PublishedTable]
@@ -229,12 +247,15 @@ class Manager:
                 handover.remove(job)
 
     def memberships(self) -> Memberships:
-        found = subscription.find(self._connection, self._config.name, self._config.source.publications)
-        return memberships(self._connection, found.publications) if found is not None else {}
+        return memberships(self._connection, self._read())
 
     def published(self) -> list[PublishedTable]:
+        """The tables whose changes are captured: those of the publications that the slot is read with now."""
+        return publication.published_tables(self._connection, list(self._read()))
+
+    def _read(self) -> Since:
         found = subscription.find(self._connection, self._config.name, self._config.source.publications)
-        return publication.published_tables(self._connection, found.publications) if found is not None else []
+        return publications_read(self._state.parts, found.publications) if found is not None else {}
 
 
 def _is_due(job: Job | None, admission: Admission, oid: int) -> bool:

@@ -12,16 +12,19 @@ tables. Each route has an identity that changes whenever the route was interrupt
   partition that is published with its root leaves it by ``DETACH``, and has another row in pg_inherits when it is attached
   again.
 
-So two equal identities say that the table was published the same way at every moment in between.
+- A publication that the slot was not read with for a while is read from another position on.
+
+So two equal identities say that the table's changes were captured the same way at every moment in between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from penstock.changes import OWN_SCHEMA
+from penstock.lsn import LSN
 from penstock.postgres.connection import Connection, translated_errors
 
 _SCHEMAS_AND_FILTERS_SINCE = 150000
@@ -64,15 +67,18 @@ class Membership:
 Memberships: TypeAlias = dict[int, Membership]  # by the table's oid
 
 
-def memberships(connection: Connection, publications: Collection[str]) -> Memberships:
-    """Of all tables of the publications, without Penstock's own."""
+def memberships(connection: Connection, publications: Mapping[str, LSN]) -> Memberships:
+    """Of all tables of the publications, without Penstock's own. By publication, from where on the slot is read with it."""
     found: dict[int, list[Route]] = {}
     with translated_errors("Reading how tables are published"):
         query = _routes(connection.info.server_version >= _SCHEMAS_AND_FILTERS_SINCE)
         parameters = {"publications": list(publications), "own": OWN_SCHEMA}
-        for oid, identity, row_filter, columns, *published in connection.execute(query.encode(), parameters):
+        rows = connection.execute(query.encode(), parameters)
+        for oid, publication, identity, row_filter, columns, *published in rows:
             operations = tuple(name for name, sent in zip(_OPERATIONS, published, strict=True) if sent)
-            found.setdefault(oid, []).append(Route(identity, row_filter, columns, operations))
+            since = publications[publication]
+            route = f"{identity} from {since}" if since else identity
+            found.setdefault(oid, []).append(Route(route, row_filter, columns, operations))
     return {oid: Membership(tuple(routes)) for oid, routes in found.items()}
 
 
@@ -91,15 +97,17 @@ def _effect(routes: Iterable[Route]) -> tuple[frozenset[str | None], dict[str, f
 
 def _routes(schemas_and_filters: bool) -> str:
     rows = [_BY_TABLE_WITH_LISTS if schemas_and_filters else _BY_TABLE, _ALL_TABLES]
-    return _PUBLISHED + " union all ".join(rows + ([_BY_SCHEMA] if schemas_and_filters else [])) + " order by 1, 2"
+    return _PUBLISHED + " union all ".join(rows + ([_BY_SCHEMA] if schemas_and_filters else [])) + " order by 1, 3"
 
 
 # ancestry: a table with itself and, if it is a partition, with those that it is a partition of. ``chain``: what of pg_inherits
 # leads there.
 _PUBLISHED = """
 with recursive published as (
-    select c.oid, p.oid as publication, p.oid::text || '.' || p.xmin::text as identity, p.puballtables as all_tables,
-        to_jsonb(p) ->> 'pubgencols' as generated, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate
+    select c.oid, p.oid as publication, p.pubname::text as name, p.oid::text || '.' || p.xmin::text as identity,
+        p.puballtables as all_tables,
+        case when exists (select from pg_attribute g where g.attrelid = c.oid and g.attgenerated = 's')
+            then to_jsonb(p) ->> 'pubgencols' end as generated, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate
     from pg_publication_tables t
     join pg_publication p on p.pubname = t.pubname
     join pg_namespace n on n.nspname = t.schemaname
@@ -116,21 +124,22 @@ with recursive published as (
 """
 _SENT = "p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate"
 _ALL_TABLES = (
-    f"select p.oid, p.identity || ' all tables', null, p.generated, {_SENT} from published p where p.all_tables"
+    f"select p.oid, p.name, p.identity || ' all tables', null, p.generated, {_SENT} from published p where all_tables"
 )
 _FROM_TABLES = """
 from published p join ancestry a on a.oid = p.oid
 join pg_publication_rel r on r.prpubid = p.publication and r.prrelid = a.ancestor
 """
-_BY_TABLE = f"select p.oid, p.identity || ' table ' || r.oid || a.chain, null, null, {_SENT} {_FROM_TABLES}"
+_BY_TABLE = f"select p.oid, p.name, p.identity || ' table ' || r.oid || a.chain, null, null, {_SENT} {_FROM_TABLES}"
 _BY_TABLE_WITH_LISTS = f"""
-select p.oid, p.identity || ' table ' || r.oid || a.chain, pg_get_expr(r.prqual, r.prrelid),
+select p.oid, p.name, p.identity || ' table ' || r.oid || a.chain, pg_get_expr(r.prqual, r.prrelid),
     case when r.prattrs is null then p.generated
         else array_to_string(array(select number from unnest(r.prattrs::int2[]) as number order by 1), ' ') end, {_SENT}
 {_FROM_TABLES}
 """
 _BY_SCHEMA = f"""
-select p.oid, p.identity || ' schema ' || s.oid || coalesce('.' || d.xmin::text, '') || a.chain, null, p.generated, {_SENT}
+select p.oid, p.name, p.identity || ' schema ' || s.oid || coalesce('.' || d.xmin::text, '') || a.chain, null,
+    p.generated, {_SENT}
 from published p join ancestry a on a.oid = p.oid
 join pg_class c on c.oid = a.ancestor
 join pg_publication_namespace s on s.pnpubid = p.publication and s.pnnspid = c.relnamespace

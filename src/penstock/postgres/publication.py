@@ -20,6 +20,7 @@ from psycopg import sql
 from penstock.changes import OWN_SCHEMA
 from penstock.config.tables import Selection
 from penstock.errors import SourceRefused
+from penstock.lsn import LSN, ZERO
 from penstock.postgres.connection import Connection, source_error, translated_errors
 from penstock.postgres.locks import gently
 from penstock.postgres.membership import Membership, Memberships, memberships
@@ -94,10 +95,11 @@ def publication_id(connection: Connection, name: str) -> str | None:
     return stamp[1] if stamp is not None else None
 
 
-def create_publications(connection: Connection, name: str) -> str:
-    """Both publications, empty, stamped with a fresh id, which is returned."""
+def create_publications(connection: Connection, name: str, stamp: str | None = None) -> str:
+    """Those of the two publications that are missing, empty, stamped with this id or a fresh one, which is returned."""
     main, inserts = publication_names(name)
-    stamp = secrets.token_hex(4)
+    stamp = stamp or secrets.token_hex(4)
+    there = existing(connection, (main, inserts))
     columns = (
         ", publish_generated_columns = stored" if connection.info.server_version >= _GENERATED_COLUMNS_SINCE else ""
     )
@@ -105,6 +107,8 @@ def create_publications(connection: Connection, name: str) -> str:
     try:
         with translated_errors(f"Creating the publication {name}"), connection.transaction():
             for publication, publish, mark in ((main, "", ""), (inserts, "publish = 'insert, truncate', ", " inserts")):
+                if publication in there:
+                    continue
                 connection.execute(
                     sql.SQL("create publication {} with (" + publish + options + ")").format(
                         sql.Identifier(publication)
@@ -120,6 +124,13 @@ def create_publications(connection: Connection, name: str) -> str:
             raise SourceRefused(error.message, f"As an administrator run: {create_grant(connection)}") from error
         raise
     return stamp
+
+
+def existing(connection: Connection, names: Iterable[str]) -> set[str]:
+    """Those of the names that publications have."""
+    with translated_errors("Looking for the publications"):
+        rows = connection.execute("select pubname from pg_publication where pubname = any(%s)", [list(names)])
+        return {name for (name,) in rows}
 
 
 def drop_publications(connection: Connection, name: str) -> list[str]:
@@ -145,18 +156,21 @@ def owned_publications(connection: Connection, name: str) -> tuple[list[str], st
 
 
 def reconcile(
-    connection: Connection, name: str, selection: Selection, before_adding: Callable[[Sequence[Table]], None] = nothing
-) -> Reconciliation:
+    connection: Connection, name: str, selection: Selection, before_adding: Callable[[Sequence[Table]], None] = nothing,
+    read: Mapping[str, LSN] | None = None,
+) -> Reconciliation:  # fmt: skip
     """Makes the publications hold just the tables that match, each in the one that its replica identity calls for, and with
     the columns that are wanted.
 
-    ``before_adding`` hears of tables that are about to enter, before anybody else can see them in there.
+    ``before_adding`` hears of tables that are about to enter, before anybody else can see them in there. ``read``: by
+    publication, from where on the slot is read with it, if not from the beginning.
     """
+    since = dict.fromkeys(publication_names(name), ZERO) | dict(read or {})
     try:
         return gently(
             connection,
             f"Editing the publication {name}",
-            lambda: _reconcile(connection, name, selection, before_adding),
+            lambda: _reconcile(connection, name, selection, before_adding, since),
         )
     except SourceRefused as error:
         if isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
@@ -200,8 +214,9 @@ def create_grant(connection: Connection) -> str:
 
 
 def _reconcile(
-    connection: Connection, name: str, selection: Selection, before_adding: Callable[[Sequence[Table]], None]
-) -> Reconciliation:
+    connection: Connection, name: str, selection: Selection, before_adding: Callable[[Sequence[Table]], None],
+    read: Mapping[str, LSN],
+) -> Reconciliation:  # fmt: skip
     main, inserts = publication_names(name)
     wanted = {table.oid: table for table in tables_matching(connection, selection)}
     lists = wanted_lists(connection, wanted.values(), selection)
@@ -219,7 +234,7 @@ def _reconcile(
     gained = {table.oid for table in entering if table.oid not in at_home and home[table.oid] == main} | widened
     before_adding([table for table in entering if table.oid not in known or table.oid in gained])
     kept = [table for table in entering if table.oid in known and table.oid not in gained]
-    before = _locked_memberships(connection, kept, (main, inserts))
+    before = _locked_memberships(connection, kept, read)
     for publication in (main, inserts):
         _alter(
             connection, publication, "drop", [_only(e.schema, e.table) for e in leaving if e.publication == publication]
@@ -227,7 +242,7 @@ def _reconcile(
         _alter(connection, publication, "add", [_listed(t, lists) for t in entering if home[t.oid] == publication])
     _publish_schema_log(connection, main)
     relisted = [table for table in entering if table.oid in at_home]
-    now = memberships(connection, (main, inserts)) if before else {}
+    now = memberships(connection, read) if before else {}
     return Reconciliation(
         added=tuple(table.qualified_name for table in entering if table.oid not in known),
         removed=tuple(entry.qualified_name for entry in leaving if entry.oid not in wanted),
@@ -239,7 +254,9 @@ def _reconcile(
     )
 
 
-def _locked_memberships(connection: Connection, tables: Sequence[Table], publications: Sequence[str]) -> Memberships:
+def _locked_memberships(
+    connection: Connection, tables: Sequence[Table], publications: Mapping[str, LSN]
+) -> Memberships:
     """As they are until the end of this transaction: with the lock that ALTER PUBLICATION takes, nobody else edits them."""
     if not tables:
         return {}

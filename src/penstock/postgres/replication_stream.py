@@ -15,7 +15,15 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
-from penstock.errors import DecodeError, PenstockError, SlotBusy, SlotLost, SourceRefused, SourceUnavailable
+from penstock.errors import (
+    DecodeError,
+    PenstockError,
+    PublicationMissing,
+    SlotBusy,
+    SlotLost,
+    SourceRefused,
+    SourceUnavailable,
+)
 from penstock.lsn import LSN, ZERO
 from penstock.pgoutput.messages import POSTGRES_EPOCH
 from penstock.postgres.connection import connect
@@ -29,20 +37,22 @@ PINNED_SETTINGS = (
 _KEEPALIVE = struct.Struct("!cQQB")
 _KEEPALIVE_LENGTH = 18  # k, end LSN, clock, reply wanted; any XLogData is longer
 _STATUS = struct.Struct("!cQQQqB")
-_NOT_IN_PREREQUISITE_STATE = "55000"
+_NOT_IN_PREREQUISITE_STATE, _UNDEFINED_OBJECT = "55000", "42704"
 
 
 class ReplicationStream:
     """One connection that reads a slot. Not thread-safe."""
 
     def __init__(self, url: str, slot: str, publications: Sequence[str], start: LSN) -> None:
-        self._slot = slot
+        self._slot, self._publications = slot, publications
         self._connection = connect(make_conninfo(url, replication="database"), application_name="penstock capture")
         self._pg = self._connection.pgconn
         self.server_end = ZERO  # the server has nothing for us below this, but for what it sent before saying so
         self.reply_requested = False
         self.idle = False  # the server has sent all it has, and said so
-        self._skipping: str | None = None
+        self._skipping: PenstockError | None = None
+        self._received: list[bytes] = []  # by the call under way
+        self._whole = 0  # of those, before the server began to leave out changes
         self._connection.add_notice_handler(self._notice)
         try:
             self._command(PINNED_SETTINGS, pq.ExecStatus.COMMAND_OK)
@@ -67,6 +77,7 @@ class ReplicationStream:
         The only loop over messages in Penstock: one call of libpq for each, about 1.5 µs.
         """
         get, append, size, dry = self._pg.get_copy_data, messages.append, 0, False
+        self._received = messages
         try:
             while size < most:
                 length, message = get(1)
@@ -86,13 +97,18 @@ class ReplicationStream:
         except psycopg.OperationalError as error:
             raise self._broken(error) from None
         if self._skipping is not None:
-            raise SlotLost(f"The source leaves out changes: {self._skipping}.")
+            del messages[self._whole :]
+            raise self._skipping
         return size
 
     def _notice(self, notice: psycopg.errors.Diagnostic) -> None:
-        """From Postgres 18 on, a publication that was dropped is a mere warning, and its changes are left out."""
-        if notice.sqlstate == _NOT_IN_PREREQUISITE_STATE:
-            self._skipping = ": ".join(filter(None, (notice.message_primary, notice.message_detail))).rstrip(".")
+        """From Postgres 18 on, a publication that does not exist is a mere warning, and its changes are left out."""
+        if notice.sqlstate == _NOT_IN_PREREQUISITE_STATE and self._skipping is None:
+            said = ": ".join(filter(None, (notice.message_primary, notice.message_detail))).rstrip(".")
+            self._whole = len(self._received)
+            self._skipping = self._missing(notice.message_primary or "") or SlotLost(
+                f"The source leaves out changes: {said}."
+            )
 
     def _keepalive(self, message: bytes) -> None:
         kind, end, _clock, reply = _KEEPALIVE.unpack(message)
@@ -135,22 +151,39 @@ class ReplicationStream:
     def _ended(self) -> PenstockError:
         result = self._pg.get_result()
         if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
-            return self._refused(result)
+            state, said = _state_and_message(result)
+            return (self._missing(said) if state == _UNDEFINED_OBJECT else None) or self._refused(result)
         return SourceUnavailable("The server ended the replication connection.")
 
     def _broken(self, error: psycopg.Error) -> SourceUnavailable:
         return SourceUnavailable(f"The replication connection broke: {str(error).strip()}")
 
     def _refused(self, result: pq.abc.PGresult) -> PenstockError:
-        state = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
-        said = (result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"").decode(errors="replace")
+        state, said = _state_and_message(result)
         return _error_for(state, f'Replication from slot "{self._slot}" was refused: {said}.')
+
+    def _missing(self, said: str) -> PublicationMissing | None:
+        """The message may be in any language; it has the name, most often in quotation marks."""
+        named = sorted((name for name in self._publications if name in said), key=lambda n: (f'"{n}"' in said, len(n)))
+        if not named:
+            return None
+        error = PublicationMissing(
+            f'Postgres cannot decode all of the WAL that slot "{self._slot}" is to be read from: the publication '
+            f'"{named[-1]}" did not exist there. It was dropped, renamed or made anew since, or is younger.'
+        )
+        error.publication = named[-1]
+        return error
+
+
+def _state_and_message(result: pq.abc.PGresult) -> tuple[str, str]:
+    state = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
+    return state, (result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"").decode(errors="replace")
 
 
 def _error_for(state: str, message: str) -> PenstockError:
     if state == "55006":  # object_in_use
         return SlotBusy(message)
-    if state in ("42704", _NOT_IN_PREREQUISITE_STATE):  # undefined_object; an invalidated slot
+    if state in (_UNDEFINED_OBJECT, _NOT_IN_PREREQUISITE_STATE):  # undefined_object; an invalidated slot
         return SlotLost(message)
     if state[:2] in ("57", "53", "08") or not state:  # operator intervention, resources, connection
         return SourceUnavailable(message)

@@ -1,12 +1,14 @@
 """Publication and slot as one: made together, named together, removed together.
 
 Penstock's own publications are made first, empty, and stamped with a fresh id in their comment; the slot is
-``<name>_<id>``, so a recreated publication always gets a fresh slot. A crash in between leaves a publication without a
-slot, which the next ``create`` gives it.
+``<name>_<id>``. A crash in between leaves a publication without a slot, which the next ``create`` gives it.
 
 For publications of the user's (``source.publication``) there is nothing to stamp: they are used as they are, and the id
-is the hash of the database's name and theirs. So another list of publications means another slot, and the same list
-finds its slot again.
+is the hash of the database's name and the pipeline's. So another list of publications means the same slot.
+
+A slot outlives the publications that it was made for: with other publications, or with the same ones made anew, reading goes
+on as ``penstock.publications_read`` describes. So Penstock's own publications, when they are made for a slot that is there
+already, are stamped with its id; and a pipeline that goes over to publications of the user's keeps the slot that it has.
 """
 
 from __future__ import annotations
@@ -18,12 +20,12 @@ from dataclasses import dataclass, field, replace
 
 from psycopg import sql
 
-from penstock.config.tables import Selection
-from penstock.errors import SourceRefused
+from penstock.config.tables import Selection, TableSelection
+from penstock.errors import SourceError, SourceRefused, SourceUnavailable
 from penstock.lsn import LSN
 from penstock.postgres import publication as publications_of
 from penstock.postgres.catalog import server_identity
-from penstock.postgres.connection import Connection, translated_errors
+from penstock.postgres.connection import Connection
 from penstock.postgres.leftovers import Leftover, lacks_right
 from penstock.postgres.locks import subscription_lock
 from penstock.postgres.publication import Reconciliation
@@ -52,10 +54,10 @@ class Subscription:
 def create(
     connection: Connection, name: str, selection: Selection, publications: Sequence[str] = (),
     *, report: Report = logger.info, patience: float = PATIENCE,
-    before_adding: Callable[[Sequence[Table]], None] = publications_of.nothing,
+    before_adding: Callable[[Sequence[Table]], None] = publications_of.nothing, slot: str | None = None,
 ) -> Subscription:  # fmt: skip
     """Makes what is missing; a second call changes nothing. ``report`` hears of long waits, ``before_adding`` of tables that
-    are about to enter the publication."""
+    are about to enter the publication. ``slot``: the one that the pipeline has read so far."""
     require_logical_wal(connection)
     identity = server_identity(connection)
     if identity.in_recovery and identity.version_num < _STANDBY_SLOTS_SINCE:
@@ -67,7 +69,7 @@ def create(
         elif identity.in_recovery:
             subscription = _from_primary(connection, name)
         else:
-            subscription = _managed(connection, name, selection, before_adding)
+            subscription = _managed(connection, name, selection, before_adding, slot)
         state = slot_state(connection, subscription.slot)
         if state is not None:
             _check_ours(connection, state)
@@ -76,31 +78,38 @@ def create(
 
 
 def find(connection: Connection, name: str, publications: Sequence[str] = ()) -> Subscription | None:
-    """The subscription as it stands; ``slot_state`` tells whether its slot is there. None when it was never made."""
+    """The subscription as it stands; ``slot_state`` tells whether its slot is there. None when it was never made.
+
+    SourceUnavailable for a publication of the user's that was there when the slot was made: it may be about to be made anew.
+    """
     if publications:
-        _require_publications(connection, publications)
         subscription = _existing(connection, name, publications)
-        return subscription if slot_state(connection, subscription.slot) is not None else None
+        slot = slot_state(connection, subscription.slot)
+        _require_publications(connection, publications, SourceRefused if slot is None else SourceUnavailable)
+        return subscription if slot is not None else None
     stamp = publications_of.publication_id(connection, name)
     return None if stamp is None else _own(name, stamp)
 
 
 def destroy(
     connection: Connection, name: str, publications: Sequence[str] = (), *, patience: float = PATIENCE,
-    leftovers: list[Leftover] | None = None,
+    slot: str | None = None, leftovers: list[Leftover] | None = None,
 ) -> list[str]:  # fmt: skip
     """Drops the slot and, where Penstock made them, the publications. Says what it dropped; nothing else is touched.
 
+    ``slot``: the one that the pipeline has read so far, which must go even if the publications that it was made for are gone.
     ``leftovers``: takes what the role may not drop, which is an error otherwise.
     """
     with subscription_lock(connection, name, patience):
-        # Not ``find``: a slot must go even if the publications that it was made for are gone.
         subscription = _existing(connection, name, publications) if publications else find(connection, name)
-        if subscription is None:
-            return []
+        slots = {
+            _slot_of_others(connection, name),
+            *([subscription.slot] if subscription else []),
+            *([slot] if slot else []),
+        }
         # The slot first: as long as the publication stands, its comment leads to the slot.
-        removed = [f"replication slot {subscription.slot}"] if drop_slot(connection, subscription.slot) else []
-        if subscription.managed and not server_identity(connection).in_recovery:
+        removed = [f"replication slot {each}" for each in sorted(slots) if _drop_ours(connection, each)]
+        if _stamp(connection, name, publications) is not None and not server_identity(connection).in_recovery:
             removed += _drop_publications(connection, name, leftovers)
         return removed
 
@@ -117,6 +126,19 @@ def _drop_publications(connection: Connection, name: str, leftovers: list[Leftov
     return []
 
 
+def _drop_ours(connection: Connection, slot: str) -> bool:
+    state = slot_state(connection, slot)
+    return state is not None and state.database == connection.info.dbname and drop_slot(connection, slot)
+
+
+def empty_own_publications(connection: Connection, name: str, publications: Sequence[str]) -> None:
+    """Takes all tables out of Penstock's own publications, of a pipeline that reads others. Nobody would move a table in them
+    that loses its key, and Postgres would refuse updates of it."""
+    ours = _stamp(connection, name, publications) is not None
+    if ours and publications_of.published(connection, publications_of.publication_names(name)):
+        publications_of.reconcile(connection, name, TableSelection(include=()))
+
+
 def reconcile_tables(
     connection: Connection, name: str, selection: Selection, *, patience: float = PATIENCE
 ) -> Reconciliation:
@@ -130,11 +152,14 @@ def reconcile_tables(
 
 
 def _managed(
-    connection: Connection, name: str, selection: Selection, before_adding: Callable[[Sequence[Table]], None]
-) -> Subscription:
+    connection: Connection, name: str, selection: Selection, before_adding: Callable[[Sequence[Table]], None],
+    slot: str | None,
+) -> Subscription:  # fmt: skip
     stamp = publications_of.publication_id(connection, name)
     if stamp is None:
-        stamp = publications_of.create_publications(connection, name)
+        kept = (each for each in (slot, _slot_of_others(connection, name)) if each and slot_state(connection, each))
+        stamp = next((each[len(name) + 1 :] for each in kept if each.startswith(f"{name}_")), None)
+    stamp = publications_of.create_publications(connection, name, stamp)
     # Before the slot: so the slot's very first transaction finds the tables published.
     edited = publications_of.reconcile(connection, name, selection, before_adding)
     return replace(_own(name, stamp), edited=edited)
@@ -156,18 +181,35 @@ def _own(name: str, stamp: str) -> Subscription:
 
 
 def _existing(connection: Connection, name: str, publications: Sequence[str]) -> Subscription:
-    names = sorted(set(publications))
-    stamp = hashlib.sha256("\0".join([connection.info.dbname, *names]).encode()).hexdigest()[:8]
-    return Subscription(name, stamp, f"{name}_{stamp}", tuple(names), managed=False)
+    slot, stamp = _slot_of_others(connection, name), _stamp(connection, name, publications)
+    if stamp is not None and slot_state(connection, f"{name}_{stamp}") is not None:
+        slot = f"{name}_{stamp}"  # it began with publications of its own
+    return Subscription(name, slot[len(name) + 1 :], slot, tuple(sorted(set(publications))), managed=False)
 
 
-def _require_publications(connection: Connection, publications: Sequence[str]) -> None:
-    with translated_errors("Looking for the publications"):
-        rows = connection.execute("select pubname from pg_publication where pubname = any(%s)", [list(publications)])
-        missing = sorted(set(publications) - {found for (found,) in rows})
+def _slot_of_others(connection: Connection, name: str) -> str:
+    """The slot of a pipeline that began with publications of the user's."""
+    hashed = hashlib.sha256("\0".join([connection.info.dbname, name]).encode())
+    return f"{name}_{hashed.hexdigest()[:8]}"
+
+
+def _stamp(connection: Connection, name: str, publications: Sequence[str]) -> str | None:
+    """Of Penstock's own publications. With publications of the user's, others may have their names."""
+    try:
+        return publications_of.publication_id(connection, name)
+    except SourceRefused:
+        if publications:
+            return None
+        raise
+
+
+def _require_publications(
+    connection: Connection, publications: Sequence[str], kind: type[SourceError] = SourceRefused
+) -> None:
+    missing = sorted(set(publications) - publications_of.existing(connection, publications))
     if missing:
-        raise SourceRefused(
-            f"The source has no publication {', '.join(missing)}.",
+        raise kind(
+            "The source has no publication " + ", ".join(f'"{name}"' for name in missing) + ".",
             "Create it, correct source.publication, or leave that key out to let Penstock make its own.",
         )
 

@@ -32,6 +32,7 @@ from penstock.imports.read_chunk import LayoutChanged
 from penstock.lsn import LSN
 from penstock.postgres import subscription
 from penstock.postgres.connection import Connection, connect
+from penstock.publications_read import in_step
 from penstock.retry import Backoff
 from penstock.rules.passage import Passage
 from penstock.sinks.contract import Sink
@@ -112,7 +113,12 @@ class Copier:
 
     def unfinished(self, given_up: Collection[str] = ()) -> bool:
         """Whether there is something left to do for sinks that are not given up."""
-        return self._task.once and (self._open is None or not self._open <= set(given_up))
+        if not self._task.once:
+            return False
+        if self._copying is None or self._open is None or not self._open <= set(given_up):
+            return True
+        # Publications that come in bring tables.
+        return self._task.tables is None and not in_step(self._state.parts, self._copying.publications)
 
     def raise_refusals(self) -> None:
         if self._task.once and self._refused:
