@@ -38,7 +38,7 @@ from penstock.priority import step_back
 
 logger = logging.getLogger(__name__)
 
-GRACE_SECONDS = 5.0
+GRACE_SECONDS = 10.0
 MOST_UNION_BYTES = 32 << 20
 FEWEST = 8  # segments in a union, unless it is a large one
 _LOOK_SECONDS = 1.0

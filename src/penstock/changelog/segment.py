@@ -17,6 +17,7 @@ are deleted a little later. So a reader that planned with one of those finds its
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import zlib
@@ -188,9 +189,10 @@ class SegmentFile:
             self.relations = [
                 RelationRows(**{**entry, "relation": _relation(entry["relation"])}) for entry in metadata["relations"]
             ]
-        except FileNotFoundError:
-            raise SegmentMissing(f"The segment {self._where} is missing from the change log.") from None
         except _DAMAGE as error:
+            is_stale = isinstance(error, OSError) and error.errno == errno.ESTALE  # as NFS says of a deleted file
+            if is_stale or isinstance(error, FileNotFoundError):
+                raise SegmentMissing(f"The segment {self._where} is missing from the change log.") from None
             raise self._corrupt(error) from None
 
     def entry(self, oid: int) -> RelationRows:
