@@ -22,7 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock import failpoints
 from penstock.changelog.plan import plan
-from penstock.errors import LogFull, LogGap, PenstockError, SinkRefused, SinkUnavailable, SparkLost
+from penstock.errors import LogFull, LogGap, PenstockError, SinkRefused, SinkUnavailable, SourceSetBack, SparkLost
 from penstock.imports.record import TableRecord
 from penstock.lsn import LSN, ZERO
 from penstock.rules.passage import NO_RULES, Passage
@@ -151,7 +151,14 @@ class SinkDelivery:
         captured = self._state.capture()
         if captured is None:
             raise SinkUnavailable("Capture has not begun to read yet.", "Delivery begins with it.")
-        if captured.begin <= own:
+        if captured.begin < own:  # the sink would skip what is committed between
+            raise SourceSetBack(
+                f'Sink "{self._name}" holds changes up to {own}, and the subscription begins at {captured.begin}: the source '
+                "was set back since that sink was filled.",
+                "Run `SELECT pg_switch_wal();` on the source until `SELECT pg_current_wal_lsn();` is past that position, "
+                "then `penstock destroy` and `penstock run`; or move the sink's target away.",
+            )
+        if captured.begin == own:
             return own
         self._commit_to_sink(Batch(-1, own, captured.begin, self._state.staging_uri(self._name)), [])
         return captured.begin
