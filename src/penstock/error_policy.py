@@ -62,6 +62,10 @@ POLICIES: dict[type[errors.PenstockError], Policy] = {
         Verdict.STOP,
         "Restore the file from a backup; or, with acknowledge: sinks, delete the log directory: it is captured again.",
     ),
+    errors.SegmentMissing: Policy(
+        Verdict.STOP,
+        "Restore the file from a backup; or, with acknowledge: sinks, delete the log directory: it is captured again.",
+    ),
     errors.LogGap: Policy(
         Verdict.STOP,
         "Stop, move the sink's target away (in postgres: drop its tables and the schema penstock), delete checkpoints/<sink> "

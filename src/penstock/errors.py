@@ -17,6 +17,7 @@
     ├── LogError                 something about the change log
     │   ├── LogFull              no room on its disk
     │   ├── LogCorrupt           a segment is damaged or missing
+    │   │   └── SegmentMissing   its file is gone
     │   ├── LogGap               a sink needs changes that the log no longer holds
     │   └── TableAltered         a table is not what it was when its import began
     ├── DecodeError              bytes from Postgres that are not pgoutput as documented
