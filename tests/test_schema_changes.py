@@ -19,15 +19,15 @@ from penstock.schema_changes import (
     ChangeGenerated,
     ColumnDefinition,
     Constraint,
-    CreateEnum,
     CreateTable,
+    CreateType,
     Definition,
     DetachPartition,
     DropColumn,
     DropDefault,
-    DropEnum,
     DropForeignKey,
     DropTable,
+    DropType,
     EnumDefinition,
     EnumLabel,
     ForeignKey,
@@ -52,6 +52,7 @@ from penstock.schema_changes import (
     SetDefault,
     Settings,
     TableName,
+    TypeDefinition,
     apply,
     apply_to_type,
     changes,
@@ -182,7 +183,7 @@ class _Label(ColumnDefinition):
 
 @given(st.none() | ENUMS, st.none() | ENUMS)
 def test_the_changes_of_an_enum_lead_from_before_to_after(
-    before: EnumDefinition | None, after: EnumDefinition | None
+    before: TypeDefinition | None, after: TypeDefinition | None
 ) -> None:
     now = before
     for change in changes(row(LoggedType(9, before, after))):
@@ -320,8 +321,8 @@ def test_types_come_before_the_tables_that_use_them_and_go_after_them() -> None:
     mood, some = EnumDefinition(9, "public", "mood", ()), table(column(1, "a"))
     made = changes(row(LoggedTable(1, None, some), LoggedType(9, None, mood)))
     gone = changes(row(LoggedType(9, mood, None), LoggedTable(1, some, None)))
-    assert [type(change) for change in made] == [CreateEnum, CreateTable]
-    assert [type(change) for change in gone] == [DropTable, DropEnum]
+    assert [type(change) for change in made] == [CreateType, CreateTable]
+    assert [type(change) for change in gone] == [DropTable, DropType]
 
 
 def test_a_command_about_something_else_is_given_as_it_is() -> None:

@@ -127,6 +127,7 @@ class ChangeBatch:
     old_kind: UInt8s  # OLD_NONE, OLD_KEY or OLD_FULL
     unchanged: dict[int, Bools] = field(default_factory=dict)  # column index -> rows whose TOAST value was not sent
     restarts_identity: Bools | None = None  # of TRUNCATE: with RESTART IDENTITY; None: of no row
+    section: int = 0  # a command of the schema log lies between two: values of one type may differ in their text
 
     def __len__(self) -> int:
         return len(self.op)
@@ -142,7 +143,7 @@ class ChangeBatch:
             self.relation, self.op[rows], self.commit_lsn[rows], self.sequence[rows], self.xid[rows],
             self.commit_time[rows], [a.take(indexes) for a in self.new], [a.take(indexes) for a in self.old],
             self.old_kind[rows], {column: mask[rows] for column, mask in self.unchanged.items() if mask[rows].any()},
-            self.restarts_identity[rows] if self.restarts_identity is not None else None,
+            self.restarts_identity[rows] if self.restarts_identity is not None else None, self.section,
         )  # fmt: skip
 
 
@@ -166,6 +167,7 @@ def concat(batches: Sequence[ChangeBatch]) -> ChangeBatch:
         np.concatenate([batch.old_kind for batch in batches]),
         unchanged,
         _concat_restarts(batches),
+        batches[0].section,
     )
 
 

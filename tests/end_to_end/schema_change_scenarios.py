@@ -48,6 +48,49 @@ SCENARIOS = {
             ("insert into t values (2, 'three')", "update t set m = 'one' where id = 1"),
         ),
     ),
+    "composite_reshaped": Scenario(
+        "create type part as (a int, b text); create domain checked as part; create type whole as (p part, ps part[]);"
+        "create table t (id int primary key, p part, c checked, w whole);"
+        """insert into t values (1, '(1,x)', '(1,x)', '("(1,x)","{""(1,x)""}")'), (2, null, '(,)', '(,)')""",
+        (
+            (
+                "insert into t (id, p) values (3, '(3,before)')",
+                "alter type part add attribute c int",
+                "insert into t (id, p) values (4, '(4,after,4)')",
+                "update t set p = '(1,after,1)' where id = 1",
+                "alter type part drop attribute a",
+                "insert into t (id, p, c) values (5, '(after,5)', '(after,5)')",
+            ),
+            ("alter type part rename attribute b to bb", "insert into t (id, p) values (6, '(named,6)')"),
+            ("alter type part rename to piece", "insert into t (id, p) values (7, '(named,7)')"),
+            ("alter table t drop p, drop c, drop w", "alter type piece alter attribute c type text"),
+            ("alter table t add p piece", "insert into t (id, p) values (8, '(typed,eight)')"),
+        ),
+    ),
+    "domain_altered": Scenario(
+        "create domain small as int constraint above check (value > 0);"
+        "create table t (id int primary key, n small); insert into t values (1, 1)",
+        (
+            ("alter domain small drop constraint above", "insert into t values (2, -2)"),
+            ("alter domain small add constraint top check (value < 100)",),
+            ("alter domain small set default 7", "insert into t (id) values (3)"),
+            ("alter domain small set not null", "alter domain small rename to little", "insert into t values (4, 4)"),
+            ("alter domain little drop not null", "insert into t values (5, null)"),
+            ("alter domain little add constraint none check (value > 50) not valid",),
+            ("update t set id = id + 10",),
+        ),
+    ),
+    "label_renamed_within": Scenario(
+        "create type mood as enum ('sad', 'ok'); create type holder as (m mood, n int);"
+        "create table t (id int primary key, m mood, h holder); insert into t values (1, 'sad', '(sad,1)')",
+        (
+            (
+                "insert into t values (2, 'sad', '(sad,2)')",
+                "alter type mood rename value 'sad' to 'blue'",
+                "insert into t values (3, 'blue', '(blue,3)')",
+            ),
+        ),
+    ),
     "unusual_names": Scenario(
         'create table "drop table; --" ("select" int primary key, "Ü ""q"" %s" text);'
         """insert into "drop table; --" values (1, 'it''s'), (2, null)""",

@@ -94,7 +94,10 @@ def replicas(
 ) -> Iterator[Replicas]:
     source, target = postgres18.create_database("scenarios"), postgres18.create_database("scenarios_target")
     pipeline = PipelineWithImports(
-        source, tmp_path_factory.mktemp("scenarios") / "p", target=target, target_settings=", on_drop: drop"
+        source,
+        tmp_path_factory.mktemp("scenarios") / "p",
+        target=target,
+        target_settings=", on_drop: drop, on_error: dead_letter",
     )
     for name in SCENARIOS:
         prepare(source, name)
@@ -146,3 +149,8 @@ def _alter_under_load(source: str) -> None:
 @pytest.mark.parametrize("schema", [*SCENARIOS, "busy"])
 def test_targets_follow_in_data_and_in_shape(schema: str, replicas: Replicas) -> None:
     assert replicas.differences(schema) == []
+
+
+def test_no_row_is_a_dead_letter(replicas: Replicas) -> None:
+    with psycopg.connect(replicas.target) as connection:
+        assert connection.execute("select source_table, reason from penstock.dead_letters").fetchall() == []

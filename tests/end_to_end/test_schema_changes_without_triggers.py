@@ -124,3 +124,32 @@ def test_a_rename_is_a_column_that_went_and_one_that_came(
     with psycopg.connect(target_database) as connection:
         found = connection.execute("SELECT id, remark, note FROM orders WHERE id <= 2 ORDER BY id").fetchall()
     assert found == [(1, "new", "note 1"), (2, None, "note 2")]
+
+
+def test_a_composite_type_and_a_domain_that_are_altered_are_noticed(
+    database: str, target_database: str, tmp_path: Path, spark: SparkSession
+) -> None:
+    pipeline = PipelineWithImports(
+        database, tmp_path / "p", target=target_database, target_settings=", on_error: dead_letter"
+    )
+    pipeline.execute("CREATE TYPE part AS (a int, b text); CREATE DOMAIN small AS int CHECK (VALUE > 0)")
+    pipeline.execute("CREATE TABLE orders (id int PRIMARY KEY, p part, n small)")
+    pipeline.execute("INSERT INTO orders VALUES (1, '(1,x)', 1)")
+    pipeline.pipeline.init(triggers=False)
+    with pipeline.running(spark):
+        pipeline.await_streaming()
+        pipeline.execute("ALTER TYPE part ADD ATTRIBUTE c int")
+        pipeline.execute("ALTER DOMAIN small DROP CONSTRAINT small_check")
+        pipeline.execute("INSERT INTO orders VALUES (2, '(2,y,2)', -2)")
+        pipeline.await_arrival(240)
+        pipeline.pipeline.reconcile()
+        pipeline.await_streaming()
+    with (
+        psycopg.connect(database) as ours,
+        psycopg.connect(target_database) as theirs,
+        duckdb.connect(str(tmp_path / "p" / "lake.duckdb"), read_only=True) as lake,
+    ):
+        expected = rows(ours, ["id", "p", "n"])
+        assert rows(theirs, ["id", "p", "n"]) == expected
+        assert rows(lake, ["id", "p", "n"]) == expected
+        assert theirs.execute("SELECT reason FROM penstock.dead_letters").fetchall() == []

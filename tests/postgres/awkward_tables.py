@@ -88,7 +88,6 @@ AWKWARD = {
         create type public.c as (a int, b numeric(4, 1)[]);
         create domain public.d as public.c[] check (array_length(value, 1) < 4);
         create domain public.dd as public.d default '{}' not null constraint "a b" check (value is not null);
-        alter domain public.dd add constraint late check (array_length(value, 1) < 3) not valid;
         create type public.cc as (d public.dd, e public.d[]);
         create table public.t (a public.cc, b public.cc[], c public.dd[])""",
     "domain with a collation": """

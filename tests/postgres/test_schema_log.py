@@ -109,7 +109,7 @@ KINDS = {
     "create function f() returns int language sql as 'select 1'": ["OtherCommand"],
     "create trigger g before update on t for each row execute function suppress_redundant_updates_trigger()": ["OtherCommand"],
     "create policy p on t": ["OtherCommand"],
-    "create domain d as int": ["OtherCommand"],
+    "create domain d as int": ["CreateType"],
 }  # fmt: skip
 
 
@@ -312,7 +312,7 @@ def test_enums_are_followed(session: LoggedSession) -> None:
     assert isinstance(found[0], RenameType)
     assert [one.same_type for one in found if isinstance(one, RetypeColumn)] == [True, True]
     assert [one.type for one in session.definition("public.t").columns] == ["public.feeling", "public.feeling[]"]
-    assert session.kinds_of("drop type feeling cascade") == ["DropColumn", "DropColumn", "DropEnum"]
+    assert session.kinds_of("drop type feeling cascade") == ["DropColumn", "DropColumn", "DropType"]
 
 
 def test_two_types_of_one_name_are_told_apart(session: LoggedSession) -> None:
@@ -470,7 +470,7 @@ def test_what_belongs_to_an_extension_is_marked(session: LoggedSession) -> None:
 
 def test_names_of_domains_are_followed(session: LoggedSession) -> None:
     session.run("create domain small as int check (value < 10)", "create table t (a small)")
-    assert session.kinds_of("alter domain small rename to tiny") == ["RetypeColumn"]
+    assert session.kinds_of("alter domain small rename to tiny") == ["RenameType", "RetypeColumn"]
 
 
 def test_what_somebody_owns_is_dropped_in_one_row(session: LoggedSession) -> None:

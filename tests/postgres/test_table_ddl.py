@@ -15,7 +15,8 @@ from penstock.postgres.sequence_definition import read_sequences
 from penstock.postgres.table_ddl import Step
 from penstock.postgres.table_definition import Index, TableDefinition
 from penstock.postgres.target_names import Place, fitted
-from penstock.postgres.type_definition import EnumType, read_types
+from penstock.postgres.type_ddl import create_type
+from penstock.postgres.type_definition import DomainCheck, DomainType, EnumType, read_types
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 from tests.postgres.awkward_tables import AWKWARD, EVERYTHING, NEWEST, ODD, PARENT, UNICODE
 from tests.postgres.catalog_equality import differences
@@ -294,3 +295,14 @@ def test_names_stay_apart_and_fit_wherever_a_table_is_made(parts: set[str], tabl
     assert all(len(name.encode()) <= 63 and name.endswith(suffix) for name in (place.name, *chosen.values()))
     if (table, suffix) == ("t", ""):
         assert all(name == kept for name, kept in chosen.items())
+
+
+def test_a_domains_check_that_is_not_valid_is_left_out() -> None:
+    """The source has values that violate it, and the target would refuse them."""
+    checks = (
+        DomainCheck("old", "CHECK ((VALUE > 0))", True),
+        DomainCheck("new", "CHECK ((VALUE < 9)) NOT VALID", False),
+    )
+    made = create_type(DomainType(1, "public", "d", "integer", None, None, False, checks)).as_string()
+    assert "VALUE > 0" in made
+    assert "VALUE < 9" not in made

@@ -67,7 +67,7 @@ class FollowedSource:
         relation = self.relation(table)
         names = [column.name for column in relation.columns]
         printed = sql.SQL(
-            "CASE WHEN {0} IS NOT NULL THEN format('%s', {0}) END"
+            "CASE WHEN num_nulls({0}) = 0 THEN format('%s', {0}) END"
         )  # as the stream has it; a cast may differ
         columns = sql.SQL(", ").join(printed.format(sql.Identifier(name)) for name in names)
         with psycopg.connect(self.source) as connection:

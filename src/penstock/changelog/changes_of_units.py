@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Protocol
 
@@ -32,7 +33,7 @@ def change_batches(
     log: OpensSegments, units: Sequence[WorkUnit], after: LSN, upto: LSN | None = None
 ) -> Iterator[ChangeBatch]:
     """Changes of transactions that end after ``after`` and not after ``upto``, in order within each table; one batch per
-    definition and chunk.
+    definition, section and chunk.
 
     A unit may want only later ones.
     """
@@ -88,23 +89,24 @@ def _bucket(bucket: int, buckets: int, linked: UInt64s) -> _Choose:
 
 
 def _decoded(reader: _Reader, units: Sequence[WorkUnit], choose: _Choose) -> Iterator[ChangeBatch]:
-    """Chunks end where the definition changes and at CHUNK_BYTES."""
+    """Chunks end where the definition changes, where a command of the schema log comes, and at CHUNK_BYTES."""
     pending, size = list[pa.RecordBatch](), 0
     relation: Relation | None = None
+    section = 0
     for unit in units:
         described, batches, _ = reader.rows(unit)
-        if pending and (described != relation or size >= CHUNK_BYTES):
+        if pending and ((described, unit.section) != (relation, section) or size >= CHUNK_BYTES):
             assert relation is not None
-            yield from _decode(relation, pending, choose)
+            yield from _decode(relation, pending, choose, section)
             pending, size = [], 0
-        relation = described
+        relation, section = described, unit.section
         pending += batches
         size += sum(batch.nbytes for batch in batches)
     if pending and relation is not None:
-        yield from _decode(relation, pending, choose)
+        yield from _decode(relation, pending, choose, section)
 
 
-def _decode(relation: Relation, pending: list[pa.RecordBatch], choose: _Choose) -> Iterator[ChangeBatch]:
+def _decode(relation: Relation, pending: list[pa.RecordBatch], choose: _Choose, section: int) -> Iterator[ChangeBatch]:
     """Piece by piece, each small enough for the processor's cache: a third faster than all at once."""
     pieces, some, size = [], list[pa.RecordBatch](), 0
     for rows in pending:
@@ -114,7 +116,7 @@ def _decode(relation: Relation, pending: list[pa.RecordBatch], choose: _Choose) 
         some.append(rows)
         size += rows.nbytes
     pieces.append(_decode_piece(relation, some, choose))
-    yield concat(pieces)
+    yield replace(concat(pieces), section=section)
 
 
 def _decode_piece(relation: Relation, some: list[pa.RecordBatch], choose: _Choose) -> ChangeBatch:

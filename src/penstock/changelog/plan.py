@@ -34,6 +34,7 @@ class WorkUnit:
     rows: int
     bytes: int
     after: str = "0/0"  # of these rows, only those of transactions that end after it
+    section: int = 0  # counts the schema changes before it: changes of one relation may differ in their types' values
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,12 @@ class _Found:
     segment: SegmentName
     rows: RelationRows
     after: LSN
+    section: int
 
     def unit(self, bucket: int = 0, buckets: int = 1) -> WorkUnit:
         return WorkUnit(
             str(self.segment), self.rows.relation.qualified_name, self.rows.relation.oid, bucket, buckets,
-            self.rows.rows, self.rows.bytes // buckets, str(self.after),
+            self.rows.rows, self.rows.bytes // buckets, str(self.after), self.section,
         )  # fmt: skip
 
 
@@ -67,12 +69,14 @@ def plan(
     ``admit`` says for each table from where on its changes are wanted; None: not at all.
     """
     found: list[_Found] = []
+    section = 0
     for stretch in log.after(start, end):
         for name in stretch.segments:
+            section += name.schema_change
             for rows in log.relations(name):
                 after = admit(rows.relation)
                 if after is not None and after < stretch.end:
-                    found.append(_Found(name, rows, after))
+                    found.append(_Found(name, rows, after, section))
     tasks = 1 if sum(unit.rows.bytes for unit in found) < SMALL_BYTES else parallelism
     groups = [group for units in _by_table(found) for group in _divide(units, tasks)]
     return _pack(groups, tasks)

@@ -200,7 +200,9 @@ class TableCopy:
         if now is None or planned is None:
             return
         known = {leaf.oid for leaf in planned.leaves}
-        if now.relation != planned.relation or any(leaf.oid not in known for leaf in now.leaves):
+        if (now.relation, now.types) != (planned.relation, planned.types) or any(
+            leaf.oid not in known for leaf in now.leaves
+        ):
             self.begin_anew(connection, self._because)  # a partition that was attached may have brought rows
             return
         unfinished = jobs.unfinished_chunks(connection, self.job.id)

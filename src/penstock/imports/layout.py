@@ -17,6 +17,7 @@ from penstock.pgoutput.messages import RelationColumn, RelationMessage
 from penstock.postgres import catalog
 from penstock.postgres.connection import Connection, translated_errors
 from penstock.postgres.describe import described
+from penstock.postgres.type_digests import type_digests
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class TableLayout:
     leaves_out: bool = False  # it has partitions, foreign or unlogged ones, that are not in ``leaves``
     key_order: tuple[str, ...] = ()  # the key's columns in the order of their index
     all_published: bool = True  # inserts, updates and deletes alike
+    types: str = ""  # a digest of the types that the user made and that columns are made of
 
     @property
     def by_snapshot(self) -> bool:
@@ -63,7 +65,7 @@ class TableLayout:
         heaps = sorted((leaf.oid, leaf.filenode, leaf.schema, leaf.table) for leaf in self.leaves)
         parts = [
             self.relation.fingerprint, self.row_filter, self.partitioned, self.leaves_out, self.key_order, heaps,
-            self.all_published,
+            self.all_published, self.types,
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
@@ -109,7 +111,7 @@ def _layout(connection: Connection, oid: int, publications: Sequence[str]) -> Ta
         relation, tuple(heap.leaf for heap in taken), by_pages=_by_pages(taken, select),
         row_filter=_row_filter(views), rows_estimated=_rows(taken), bytes=sum(heap.leaf.bytes for heap in taken),
         partitioned=partitioned, leaves_out=len(taken) < len(heaps), key_order=_key_order(relation, columns),
-        all_published=_all_published(connection, views),
+        all_published=_all_published(connection, views), types=type_digests(connection, [oid]).get(oid, ""),
     )  # fmt: skip
 
 

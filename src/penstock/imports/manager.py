@@ -37,6 +37,7 @@ from penstock.postgres.publication import PublishedTable, Reconciliation
 from penstock.postgres.recomputations import Recomputation, recomputations
 from penstock.postgres.subscription import PATIENCE
 from penstock.postgres.tables import Table
+from penstock.postgres.type_digests import type_digests
 from penstock.publications_read import Since, publications_read, record_look
 from penstock.rules.source_columns import excludes_at_source, kept_in_source
 from penstock.sinks.contract import Sink
@@ -193,9 +194,24 @@ class Manager:
         the sink cannot compute. An import under way sees for itself that its table is another one."""
         complete = {key: job for key, job in known.items() if job.state == "streaming" and job.from_lsn is not None}
         since = min((job.from_lsn for job in complete.values() if job.from_lsn is not None), default=None)
-        if since is None or not schema_log.installed(self._connection):
+        if since is None:
             return []
+        if not schema_log.installed(self._connection):
+            return list(self._reshaped(complete, published))
         return list(self._due_again(complete, published, recomputations(self._connection, since)))
+
+    def _reshaped(
+        self, complete: Mapping[tuple[str, int], Job], published: Mapping[int, PublishedTable]
+    ) -> Iterator[tuple[str, int]]:
+        """Where no log tells of types: tables with a composite type that has other attributes than when they were imported."""
+        digests = type_digests(self._connection, sorted(published))
+        holding = {sink.settings.name for sink in self._sinks if sink.swaps_tables}
+        for (sink, oid), job in complete.items():
+            if sink in holding and oid in published and job.layout and job.layout.types != digests.get(oid, ""):
+                yield sink, oid
+                logger.info(
+                    'A type of %s was altered in the source: it is imported into "%s" again.', job.qualified_name, sink
+                )
 
     def _due_again(
         self, complete: Mapping[tuple[str, int], Job], published: Mapping[int, PublishedTable],
@@ -207,7 +223,7 @@ class Manager:
                     job = complete.get((sink.settings.name, oid))
                     if job is None or job.from_lsn is None or job.from_lsn >= command.lsn:
                         continue
-                    if command.computed or not all(map(sink.recomputes, command.changes)):
+                    if command.computed or not all(sink.recomputes(one, command.nested) for one in command.changes):
                         yield job.sink, oid
                         logger.info(
                             '%s has other values in the source since %s: it is imported into "%s" again.',

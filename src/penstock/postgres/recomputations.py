@@ -16,32 +16,49 @@ from penstock.postgres.connection import Connection, translated_errors
 from penstock.schema_changes import Definition
 from penstock.schema_changes.differences import table_differences
 from penstock.schema_changes.kinds import RetypeColumn, SchemaChange
+from penstock.schema_changes.row import LoggedType, logged_type
+from penstock.schema_changes.type_kinds import OF_VALUES
+from penstock.schema_changes.types import type_changes
 
 
 @dataclass(frozen=True)
 class Recomputation:
     """``oids``: of the table, and of those that it is a partition of. ``computed``: no cast gives the new values.
-    ``changes``: what a sink that holds the rows has to recompute."""
+    ``changes``: what a sink that holds the rows has to recompute; ``nested``: of a type that is within those of columns, in an
+    array, say."""
 
     oids: frozenset[int]
     lsn: LSN
     tag: str
     computed: bool
     changes: tuple[SchemaChange, ...] = ()
+    nested: bool = False
 
 
 def recomputations(connection: Connection, since: LSN) -> list[Recomputation]:
-    """After ``since``, in the order of the log.
+    """After ``since``.
 
     Whether there was a ``USING`` is told by the text that the client sent, if it has the command; that of a function's call
     has not.
     """
     with translated_errors("Reading the schema log"):
         rows = connection.execute(_TABLES.encode(), [str(since)]).fetchall()
+        of_types = connection.execute(_TYPES.encode(), [str(since)]).fetchall()
     return [
-        Recomputation(frozenset(map(int, oids)), LSN.parse(lsn), tag, computed, tuple(_retyped(before, after)))
-        for oids, lsn, tag, computed, before, after in rows
+        *(
+            Recomputation(frozenset(map(int, oids)), LSN.parse(lsn), tag, computed, tuple(_retyped(before, after)))
+            for oids, lsn, tag, computed, before, after in rows
+        ),
+        *(found for lsn, tag, entry in of_types for found in _reshaped(LSN.parse(lsn), tag, logged_type(entry))),
     ]
+
+
+def _reshaped(lsn: LSN, tag: str, type_: LoggedType) -> Iterator[Recomputation]:
+    changes = tuple(change for change in type_changes(type_.before, type_.after) if isinstance(change, OF_VALUES))
+    if changes:
+        nested = frozenset(type_.nested)
+        yield Recomputation(frozenset(type_.tables) - nested, lsn, tag, False, changes)
+        yield Recomputation(nested, lsn, tag, False, changes, nested=True)
 
 
 def _retyped(before: dict[str, Any] | None, after: dict[str, Any] | None) -> Iterator[RetypeColumn]:
@@ -69,5 +86,11 @@ where l.lsn > %s::pg_lsn and (c.computed or exists (
     join jsonb_path_query(t.after, '$.columns[*]') as new on new -> 'id' = old -> 'id'
     where new -> 'type_oid' <> old -> 'type_oid' or new -> 'modifier' <> old -> 'modifier'
 ))
+order by l.id
+"""
+
+_TYPES = """
+select l.lsn::text, l.tag, e from penstock.schema_log l cross join lateral jsonb_array_elements(l.types) as e
+where l.lsn > %s::pg_lsn and jsonb_array_length(e -> 'tables') > 0
 order by l.id
 """

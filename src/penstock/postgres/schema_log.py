@@ -1,7 +1,7 @@
 """The schema log of the source: event triggers that write every schema change to ``penstock.schema_log``.
 
-What they run is in ``migrations/0002_schema_log.sql``; here they are put in and taken out, and their log is read. What a row
-says is ``penstock.schema_changes``.
+What they run is in ``migrations/0002_schema_log.sql`` and ``0004_types.sql``; here they are put in and taken out, and their
+log is read. What a row says is ``penstock.schema_changes``.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ _FUNCTIONS = (
     "missing_in_partitions", "base_type", "describe_tables", "describe_types", "tables_of", "tables_that_name",
     "tables_that_name_other_than_tables", "tables_that_lost", "record_tables", "record_types", "all_tables", "all_types",
     "record_baseline", "is_of_interest", "note_drops", "note_rewrite", "record_command", "record_failure", "on_ddl", "on_drop",
-    "on_rewrite",
+    "on_rewrite", "types_of", "tables_with_type",
 )  # fmt: skip
 
 _COLUMNS = 'id, at, lsn, xid, "role", tag, statement, search_path, objects, "tables", types, error'

@@ -49,6 +49,7 @@ def _create(definition: TypeDefinition) -> sql.Composed:
 
 
 def _create_domain(definition: DomainType, name: sql.Identifier) -> sql.Composed:
+    """Without checks that are not valid: the source has values that violate them, which would be refused."""
     check = sql.SQL(" CONSTRAINT {} {}")
     parts = [sql.SQL("CREATE DOMAIN {} AS {}").format(name, sql.SQL(definition.base)), collate(definition.collation)]
     if definition.default is not None:
@@ -56,10 +57,6 @@ def _create_domain(definition: DomainType, name: sql.Identifier) -> sql.Composed
     if definition.not_null:
         parts.append(sql.Composed([sql.SQL(" NOT NULL")]))
     parts += [check.format(sql.Identifier(c.name), sql.SQL(c.definition)) for c in definition.checks if c.is_valid]
-    later = sql.SQL("; ALTER DOMAIN {} ADD CONSTRAINT {} {}")  # CREATE DOMAIN takes no NOT VALID
-    parts += [
-        later.format(name, sql.Identifier(c.name), sql.SQL(c.definition)) for c in definition.checks if not c.is_valid
-    ]
     return sql.Composed(parts)
 
 

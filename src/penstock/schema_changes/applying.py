@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.schema_changes import kinds
-from penstock.schema_changes.definitions import ColumnDefinition, Definition, EnumDefinition, EnumLabel
+from penstock.schema_changes.definitions import ColumnDefinition, Definition
 from penstock.schema_changes.kinds import Part, PartKind, SchemaChange, TableChange, TypeChange
+from penstock.schema_changes.type_definitions import TypeDefinition
+from penstock.schema_changes.types import altered_type
 
 # Which field of a definition holds the parts of a kind.
 FIELDS: dict[PartKind, str] = {
@@ -30,13 +32,13 @@ def apply(definition: Definition | None, change: SchemaChange) -> Definition | N
     return altered(definition, change)
 
 
-def apply_to_type(definition: EnumDefinition | None, change: SchemaChange) -> EnumDefinition | None:
-    """The enum type after the change."""
-    if isinstance(change, kinds.CreateEnum):
+def apply_to_type(definition: TypeDefinition | None, change: SchemaChange) -> TypeDefinition | None:
+    """The type after the change."""
+    if isinstance(change, kinds.CreateType):
         return change.type if definition is None else definition
     if definition is None or not isinstance(change, TypeChange) or change.type.oid != definition.oid:
         return definition
-    if isinstance(change, kinds.DropEnum):
+    if isinstance(change, kinds.DropType):
         return None
     return altered_type(definition, change)
 
@@ -44,24 +46,6 @@ def apply_to_type(definition: EnumDefinition | None, change: SchemaChange) -> En
 def altered(definition: Definition, change: TableChange) -> Definition:
     step = _STEPS.get(type(change))
     return step(definition, change) if step else definition
-
-
-def altered_type(definition: EnumDefinition, change: TypeChange) -> EnumDefinition:
-    match change:
-        case kinds.RenameType(after=name):
-            return replace(definition, name=name)
-        case kinds.MoveType(after=schema):
-            return replace(definition, schema=schema)
-        case kinds.SetTypeComment(comment=comment):
-            return replace(definition, comment=comment)
-        case kinds.RenameEnumValue(id=number, after=name):
-            labels = (EnumLabel(number, name) if label.id == number else label for label in definition.labels)
-            return replace(definition, labels=tuple(labels))
-        case kinds.AddEnumValue(label=label, before=before):
-            names = [known.label for known in definition.labels]
-            at = len(names) if before is None else names.index(before)
-            return replace(definition, labels=(*definition.labels[:at], label, *definition.labels[at:]))
-    return definition
 
 
 def _with_column(definition: Definition, number: int, **fields: Any) -> Definition:

@@ -1,7 +1,7 @@
-"""Tables and enum types as a row of the schema log has them: pure values, parsed from its JSON.
+"""Tables as a row of the schema log has them: pure values, parsed from its JSON.
 
-Whatever survives a rename carries an ``id``: a column's is its number in the table, a constraint's, an index's and an enum
-label's its oid. Texts are Postgres's own, with every name qualified.
+Whatever survives a rename carries an ``id``: a column's is its number in the table, a constraint's and an index's its
+oid. Texts are Postgres's own, with every name qualified.
 """
 
 from __future__ import annotations
@@ -249,29 +249,6 @@ class Definition:
     def column(self, number: int) -> ColumnDefinition:
         """The one with this id."""
         return next(column for column in self.columns if column.id == number)
-
-
-@dataclass(frozen=True)
-class EnumLabel:
-    id: int
-    label: str
-
-
-@dataclass(frozen=True)
-class EnumDefinition:
-    oid: int
-    schema: str
-    name: str
-    labels: tuple[EnumLabel, ...]
-    comment: str | None = None
-
-    @classmethod
-    def from_json(cls, value: Json) -> EnumDefinition:
-        labels = tuple(EnumLabel(label["id"], label["label"]) for label in value["labels"])
-        return cls(value["oid"], value["schema"], value["name"], labels, value["comment"])
-
-    def __str__(self) -> str:
-        return f"{self.schema}.{self.name}"
 
 
 def _with_tuples(cls: Any, value: Json) -> dict[str, Any]:

@@ -6,18 +6,18 @@ foreign keys go before what they refer to, and come after it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from enum import IntEnum
-from itertools import count
-from typing import Any, TypeVar
+from typing import Any
 
 from penstock.schema_changes import kinds
-from penstock.schema_changes.applying import altered, altered_type, parts_of
-from penstock.schema_changes.definitions import ColumnDefinition, Definition, EnumDefinition
-from penstock.schema_changes.kinds import PartKind, SchemaChange, TableChange, TypeChange
-
-K = TypeVar("K")
+from penstock.schema_changes.applying import altered, parts_of
+from penstock.schema_changes.definitions import ColumnDefinition, Definition
+from penstock.schema_changes.kinds import PartKind, SchemaChange, TableChange
+from penstock.schema_changes.renames import renames
+from penstock.schema_changes.type_definitions import TypeDefinition
+from penstock.schema_changes.types import type_changes
 
 
 class Step(IntEnum):
@@ -228,56 +228,6 @@ class _Comparison:
             self._say(Step.SETTINGS, kinds.SetComment(now.name, None, None, after.comment))
 
 
-def renames(names: Mapping[K, str], wanted: Mapping[K, str]) -> Iterator[tuple[K, str, str]]:
-    """By id: renames one after the other, such that no two have one name at any time. A circle is opened by a temporary
-    name."""
-    names = dict(names)
-    waiting = {one: new for one, new in wanted.items() if one in names and names[one] != new}
-    while waiting:
-        held = {names[one]: one for one in waiting}
-        free = [one for one, new in waiting.items() if new not in held]
-        if free:
-            one, new = free[0], waiting.pop(free[0])
-        else:
-            one = held[next(iter(waiting.values()))]
-            new = _temporary({*names.values(), *wanted.values()})
-        yield one, names[one], new
-        names[one] = new
-
-
-def _temporary(taken: set[str]) -> str:
-    return next(name for number in count(1) if (name := f"penstock_renamed_{number}") not in taken)
-
-
-def type_differences(before: EnumDefinition | None, after: EnumDefinition | None) -> list[tuple[Step, SchemaChange]]:
-    if before is None:
-        return [(Step.TYPES, kinds.CreateEnum(after))] if after is not None else []
-    if after is None:
-        return [(Step.DROP_TYPES, kinds.DropEnum(before))]
-    kept = [label.id for label in before.labels]
-    if [label.id for label in after.labels if label.id in kept] != kept:  # no command takes a label away or moves it
-        return [(Step.TYPES, kinds.DropEnum(before)), (Step.TYPES, kinds.CreateEnum(after))]
-    found: list[tuple[Step, SchemaChange]] = []
-    now = before
-    for change in _enum_changes(before, after):
-        found.append((Step.TYPES, replace(change, type=now)))
-        now = altered_type(now, change)
-    return found
-
-
-def _enum_changes(before: EnumDefinition, after: EnumDefinition) -> Iterator[TypeChange]:
-    """``type`` is filled in afterwards."""
-    if before.schema != after.schema:
-        yield kinds.MoveType(before, after.schema)
-    if before.name != after.name:
-        yield kinds.RenameType(before, after.name)
-    names, wanted = ({label.id: label.label for label in one.labels} for one in (before, after))
-    for number, old, new in renames(names, wanted):
-        yield kinds.RenameEnumValue(before, number, old, new)
-    follower: str | None = None
-    for label in reversed(after.labels):
-        if label.id not in names:
-            yield kinds.AddEnumValue(before, label, follower)
-        follower = label.label
-    if before.comment != after.comment:
-        yield kinds.SetTypeComment(before, after.comment)
+def type_differences(before: TypeDefinition | None, after: TypeDefinition | None) -> list[tuple[Step, SchemaChange]]:
+    step = Step.DROP_TYPES if after is None else Step.TYPES
+    return [(step, change) for change in type_changes(before, after)]

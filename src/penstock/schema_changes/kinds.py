@@ -1,4 +1,4 @@
-"""Every kind of change that a command can make to a table or an enum type.
+"""Every kind of change that a command can make to a table; those of types are in ``type_kinds.py``.
 
 ``table`` is what the table is called when the change is due: changes are meant to be applied one after the other.
 """
@@ -12,8 +12,6 @@ from penstock.schema_changes.definitions import (
     ColumnDefinition,
     Constraint,
     Definition,
-    EnumDefinition,
-    EnumLabel,
     ForeignKey,
     IndexDefinition,
     PartitionOf,
@@ -22,6 +20,25 @@ from penstock.schema_changes.definitions import (
     Settings,
     TableName,
 )
+from penstock.schema_changes.type_kinds import AddAttribute as AddAttribute
+from penstock.schema_changes.type_kinds import AddDomainCheck as AddDomainCheck
+from penstock.schema_changes.type_kinds import AddEnumValue as AddEnumValue
+from penstock.schema_changes.type_kinds import CreateType as CreateType
+from penstock.schema_changes.type_kinds import DropAttribute as DropAttribute
+from penstock.schema_changes.type_kinds import DropDomainCheck as DropDomainCheck
+from penstock.schema_changes.type_kinds import DropType as DropType
+from penstock.schema_changes.type_kinds import MoveType as MoveType
+from penstock.schema_changes.type_kinds import RenameAttribute as RenameAttribute
+from penstock.schema_changes.type_kinds import RenameDomainCheck as RenameDomainCheck
+from penstock.schema_changes.type_kinds import RenameEnumValue as RenameEnumValue
+from penstock.schema_changes.type_kinds import RenameType as RenameType
+from penstock.schema_changes.type_kinds import RetypeAttribute as RetypeAttribute
+from penstock.schema_changes.type_kinds import RewordType as RewordType
+from penstock.schema_changes.type_kinds import SetDomainDefault as SetDomainDefault
+from penstock.schema_changes.type_kinds import SetDomainNotNull as SetDomainNotNull
+from penstock.schema_changes.type_kinds import SetTypeComment as SetTypeComment
+from penstock.schema_changes.type_kinds import TypeChange as TypeChange
+from penstock.schema_changes.type_kinds import ValidateDomainCheck as ValidateDomainCheck
 
 Part: TypeAlias = Constraint | ForeignKey | IndexDefinition
 PartKind: TypeAlias = Literal["primary_key", "unique", "check", "foreign_key", "index"]
@@ -265,56 +282,8 @@ class RewriteTable(TableChange):
 
 
 @dataclass(frozen=True)
-class CreateEnum:
-    type: EnumDefinition
-
-
-@dataclass(frozen=True)
-class DropEnum:
-    type: EnumDefinition
-
-
-@dataclass(frozen=True)
-class AddEnumValue:
-    """``before``: the label that it stands before; None at the end."""
-
-    type: EnumDefinition  # as it was
-    label: EnumLabel
-    before: str | None
-
-
-@dataclass(frozen=True)
-class RenameEnumValue:
-    type: EnumDefinition
-    id: int
-    before: str
-    after: str
-
-
-@dataclass(frozen=True)
-class RenameType:
-    type: EnumDefinition
-    after: str
-
-
-@dataclass(frozen=True)
-class MoveType:
-    type: EnumDefinition
-    after: str
-
-
-@dataclass(frozen=True)
-class SetTypeComment:
-    type: EnumDefinition
-    comment: str | None
-
-
-TypeChange: TypeAlias = CreateEnum | DropEnum | AddEnumValue | RenameEnumValue | RenameType | MoveType | SetTypeComment
-
-
-@dataclass(frozen=True)
 class OtherCommand:
-    """A command that changed no table and no enum type; or, with an ``error``, one of which we do not know what it did."""
+    """A command that changed no table and no type; or, with an ``error``, one of which we do not know what it did."""
 
     tag: str
     statement: str | None

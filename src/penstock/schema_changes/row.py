@@ -10,9 +10,10 @@ from typing import Any
 
 from penstock.lsn import LSN
 from penstock.schema_changes import kinds
-from penstock.schema_changes.definitions import Definition, EnumDefinition
+from penstock.schema_changes.definitions import Definition
 from penstock.schema_changes.differences import Step, table_differences, type_differences
 from penstock.schema_changes.kinds import SchemaChange
+from penstock.schema_changes.type_definitions import TypeDefinition, type_from_json
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,14 @@ class LoggedTable:
 
 @dataclass(frozen=True)
 class LoggedType:
+    """``tables``: oids of those with a column of the type, or of one that is made of it, such as its array; ``nested``: those
+    among them that have one of the latter."""
+
     oid: int
-    before: EnumDefinition | None
-    after: EnumDefinition | None
+    before: TypeDefinition | None
+    after: TypeDefinition | None
+    tables: tuple[int, ...] = ()
+    nested: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,7 @@ class SchemaLogRow:
             row["search_path"],
             tuple(_json(row["objects"])),
             tuple(_table(entry) for entry in _json(row["tables"])),
-            tuple(_type(entry) for entry in _json(row["types"])),
+            tuple(logged_type(entry) for entry in _json(row["types"])),
             row["error"],
         )
 
@@ -111,6 +117,7 @@ def _table(entry: Mapping[str, Any]) -> LoggedTable:
     return LoggedTable(entry["oid"], before, after, tuple(entry.get("rewrite") or ()))
 
 
-def _type(entry: Mapping[str, Any]) -> LoggedType:
-    before, after = (EnumDefinition.from_json(entry[when]) if entry[when] else None for when in ("before", "after"))
-    return LoggedType(entry["oid"], before, after)
+def logged_type(entry: Mapping[str, Any]) -> LoggedType:
+    before, after = (type_from_json(entry[when]) if entry[when] else None for when in ("before", "after"))
+    tables, nested = (tuple(entry.get(name) or ()) for name in ("tables", "nested"))
+    return LoggedType(entry["oid"], before, after, tables, nested)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.schema_changes import kinds
 from penstock.schema_changes.definitions import ColumnDefinition
 from penstock.schema_changes.kinds import SchemaChange
+from penstock.schema_changes.type_definitions import EnumDefinition
 
 
 def in_words(change: SchemaChange) -> str:
@@ -83,20 +84,49 @@ def _of_parts(change: SchemaChange) -> str | None:
 
 def _of_types(change: SchemaChange) -> str | None:
     match change:
-        case kinds.CreateEnum(type=made):
+        case kinds.CreateType(type=EnumDefinition() as made):
             return f"create enum {made} ({', '.join(label.label for label in made.labels)})"
-        case kinds.DropEnum(type=gone):
-            return f"drop enum {gone}"
+        case kinds.CreateType(type=made_type):
+            return f"create type {made_type}"
+        case kinds.DropType(type=gone):
+            return f"drop type {gone}"
         case kinds.AddEnumValue(type=enum, label=label):
             return f"add value {label.label} to {enum}"
         case kinds.RenameEnumValue(type=enum, before=before, after=after):
             return f"rename value {before} of {enum} to {after}"
-        case kinds.RenameType(type=enum, after=after):
-            return f"rename enum {enum} to {after}"
-        case kinds.MoveType(type=enum, after=after):
-            return f"move enum {enum} to schema {after}"
-        case kinds.SetTypeComment(type=enum, comment=comment):
-            return f"comment on {enum}: {comment or 'none'}"
+        case kinds.RenameType(type=type_, after=after):
+            return f"rename type {type_} to {after}"
+        case kinds.MoveType(type=type_, after=after):
+            return f"move type {type_} to schema {after}"
+        case kinds.SetTypeComment(type=type_, comment=comment):
+            return f"comment on {type_}: {comment or 'none'}"
+        case kinds.RewordType(type=type_):
+            return f"{type_} as before, with other names in it"
+        case kinds.AddAttribute(type=type_, attribute=one):
+            return f"add attribute {one.name} {one.type} to {type_}"
+        case kinds.DropAttribute(type=type_, attribute=one):
+            return f"drop attribute {one.name} of {type_}"
+        case kinds.RenameAttribute(type=type_, before=before, after=after):
+            return f"rename attribute {before} of {type_} to {after}"
+        case kinds.RetypeAttribute(type=type_, before=old, after=new):
+            return f"type of attribute {new.name} of {type_}: {old.type} to {new.type}"
+    return _of_domains(change)
+
+
+def _of_domains(change: SchemaChange) -> str | None:
+    match change:
+        case kinds.AddDomainCheck(type=domain, check=check):
+            return f"add constraint {check.name} {check.definition} to {domain}"
+        case kinds.DropDomainCheck(type=domain, check=check):
+            return f"drop constraint {check.name} of {domain}"
+        case kinds.RenameDomainCheck(type=domain, before=before, after=after):
+            return f"rename constraint {before} of {domain} to {after}"
+        case kinds.ValidateDomainCheck(type=domain, check=check):
+            return f"validate constraint {check.name} of {domain}"
+        case kinds.SetDomainDefault(type=domain, expression=expression):
+            return f"default of {domain}: {expression or 'none'}"
+        case kinds.SetDomainNotNull(type=domain, not_null=not_null):
+            return f"{domain} {'not null' if not_null else 'may be null'}"
         case kinds.OtherCommand(objects=objects, error=error):
             names = ", ".join(f"{one['type']} {one['identity'] or ''}".strip() for one in objects)
             return f"not known: {error}" if error else names

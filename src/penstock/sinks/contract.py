@@ -172,9 +172,11 @@ class Sink(Generic[S]):
         """Driver: makes everything in the batch durable, and the position with it where the sink keeps one."""
         raise NotImplementedError
 
-    def recomputes(self, change: SchemaChange) -> bool:
+    def recomputes(self, change: SchemaChange, nested: bool = False) -> bool:
         """Driver: whether the rows that the sink holds have exactly the source's values once it has followed the change,
-        without an import. False: the tables concerned are imported again. A sink that holds no rows has none to recompute."""
+        without an import. False: the tables concerned are imported again. A sink that holds no rows has none to recompute.
+
+        ``nested``: the type that is changed is within that of a column: in an array, in another type."""
         return True
 
     def dead_letters(self) -> DeadLetters | None:

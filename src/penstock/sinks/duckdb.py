@@ -181,8 +181,8 @@ class DuckDBSink(Sink[DuckDBSettings]):
             )
         self._held = batch.end
 
-    def recomputes(self, change: SchemaChange) -> bool:
-        return follows_exactly(change, self.settings.unrepresentable)
+    def recomputes(self, change: SchemaChange, nested: bool = False) -> bool:
+        return follows_exactly(change, nested, self.settings.unrepresentable)
 
     @property
     def _owner(self) -> Owner:

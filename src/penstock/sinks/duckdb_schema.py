@@ -44,10 +44,12 @@ def follow(
             logger.info("The file follows: %s.", in_words(change))
 
 
-def follows_exactly(change: SchemaChange, policies: UnrepresentableSettings) -> bool:
-    """Whether rows have the source's values when the change is followed."""
+def follows_exactly(change: SchemaChange, nested: bool, policies: UnrepresentableSettings) -> bool:
+    """Whether rows have the source's values when the change is followed. The file has the text of composite values."""
+    if isinstance(change, kinds.RenameEnumValue):
+        return not nested
     if not isinstance(change, kinds.RetypeColumn):
-        return True
+        return not isinstance(change, kinds.AddAttribute | kinds.DropAttribute | kinds.RetypeAttribute)
     before, after = column_of(change.before), column_of(change.after)
     policy = policies.of(str(change.table), after.name)
     return is_exact(before, after, (duckdb_type(before, policy), duckdb_type(after, policy)))

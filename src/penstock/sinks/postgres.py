@@ -56,7 +56,8 @@ _AT_WORK = (
     "applied."
 )
 _SETTLING_SECONDS = 10.0
-_NOT_OF_THE_TYPE = "22P02"  # SQLSTATE: text that the type does not read, such as a label that an enum lacks
+# SQLSTATEs: text that the type does not read, such as a label that an enum lacks; NOT NULL and a check, maybe of a domain
+_NOT_OF_THE_TYPE = {"22P02", "23502", "23514"}
 
 
 class DeadLetterSettings(Settings):
@@ -230,9 +231,9 @@ class PostgresSink(Sink[PostgresSettings]):
             looked = self._tables.forget()  # somebody may have altered a table, or added an index, since we looked
             if not looked and not isinstance(refused, RowRefused):
                 raise
-            if isinstance(refused, RowRefused) and refused.refusal.sqlstate == _NOT_OF_THE_TYPE:
+            if isinstance(refused, RowRefused) and refused.refusal.sqlstate in _NOT_OF_THE_TYPE:
                 with self._session.opened() as connection:
-                    self._tables.add_labels(connection, (change.relation.oid for change in staged))
+                    self._tables.renew_types(connection, (change.relation.oid for change in staged))
             self._commit_batch(batch, staged, refused)
         if time.monotonic() >= self._next_settling:
             self._settle()
@@ -305,7 +306,7 @@ class PostgresSink(Sink[PostgresSettings]):
                 refused.advice or "Mend the row in the source or the table in the target; then start again.",
             ) from refused
 
-    def recomputes(self, change: SchemaChange) -> bool:
+    def recomputes(self, change: SchemaChange, nested: bool = False) -> bool:
         return follows_exactly(change)
 
     def dead_letters(self) -> PostgresDeadLetters:

@@ -15,12 +15,17 @@ from penstock.sinks.postgres_target import Target
 logger = logging.getLogger(__name__)
 
 
-def fit(target: Target, column: Column) -> list[sql.Composed]:
+# The type of the column that is there is the user's own, and there is none of the other name.
+_IS_RENAMED = "SELECT to_regtype(%s) IS NULL AND to_regtype(%s)::oid >= 16384"
+_FIRST_OWN_OID = 16384
+
+
+def fit(connection: Connection, target: Target, column: Column) -> list[sql.Composed]:
     """The parts of an ALTER TABLE; none if it fits."""
     there, name, type = target.column(column.name), sql.Identifier(column.name), sql.SQL(column.type_name)
     if there is None:
         return [sql.SQL("ADD COLUMN {} {}").format(name, type)]
-    if not is_retyped(target, column):
+    if not is_retyped(target, column) or _has_other_name(connection, there.type, column):
         return []
     return [sql.SQL("ALTER COLUMN {} TYPE {} USING {}::text::{}").format(name, type, name, type)]
 
@@ -28,6 +33,14 @@ def fit(target: Target, column: Column) -> list[sql.Composed]:
 def is_retyped(target: Target, column: Column) -> bool:
     there = target.column(column.name)
     return there is not None and not there.generated and there.type != column.type_name
+
+
+def _has_other_name(connection: Connection, there: str, column: Column) -> bool:
+    """Whether the type is the one that is there. Changes may call it by a name that it got later, or had before: a Relation
+    message has the type's oid alone, and the new name of a type is followed when the schema log tells of it."""
+    if column.type_oid < _FIRST_OWN_OID:
+        return False
+    return connection.execute(_IS_RENAMED, [column.type_name, there]).fetchone() == (True,)
 
 
 class GoneColumns:

@@ -1,4 +1,4 @@
-"""Enum types of the source in a Postgres target: new names of types and of labels.
+"""Types of the source in a Postgres target: new names of types and of the labels of enums.
 
 The type of a table that an import has made meanwhile comes from the source as it is now. Where a new name is there already,
 what has the old one passes over to it.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from psycopg import sql
 
 from penstock.postgres.connection import Connection
-from penstock.schema_changes.definitions import EnumDefinition
+from penstock.schema_changes.type_definitions import EnumDefinition, TypeDefinition
 
 _COLUMNS = """
 SELECT n.nspname::text, c.relname::text, a.attname::text
@@ -18,13 +18,12 @@ WHERE a.atttypid = to_regtype(%s) AND a.attnum > 0 AND NOT a.attisdropped AND c.
 """
 
 
-def type_name(type_: EnumDefinition) -> sql.Identifier:
+def type_name(type_: TypeDefinition) -> sql.Identifier:
     return sql.Identifier(type_.schema, type_.name)
 
 
 def type_exists(connection: Connection, name: sql.Identifier) -> bool:
-    query = "SELECT 1 FROM pg_type WHERE typtype = 'e' AND oid = to_regtype(%s)"
-    return connection.execute(query, [name.as_string()]).fetchone() is not None
+    return connection.execute("SELECT to_regtype(%s) IS NOT NULL", [name.as_string()]).fetchone() == (True,)
 
 
 def rename_label(connection: Connection, type_: EnumDefinition, before: str, after: str) -> None:
@@ -43,7 +42,7 @@ def rename_label(connection: Connection, type_: EnumDefinition, before: str, aft
         )
 
 
-def rename_type(connection: Connection, type_: EnumDefinition, now: tuple[str, str]) -> None:
+def rename_type(connection: Connection, type_: TypeDefinition, now: tuple[str, str]) -> None:
     """Of a type or of its schema, one at a time."""
     before, after = type_name(type_), sql.Identifier(*now)
     if not type_exists(connection, before):

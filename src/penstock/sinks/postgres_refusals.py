@@ -84,4 +84,9 @@ def advice_on(error: psycopg.Error) -> str | None:
         return "Give the role of the sink's `url` the rights that docs/sinks/postgres.md lists; then start again."
     if isinstance(error, psycopg.errors.UniqueViolation | psycopg.errors.ExclusionViolation):
         return "Somebody else wrote to the target. Remove the row that is in the way, or resync the table."
+    if isinstance(error, psycopg.errors.InvalidTextRepresentation) and not error.diag.message_hint:
+        return (
+            "If the type of the column is another one in the source, alter it in the target as well; otherwise correct "
+            "the row in the source."
+        )
     return error.diag.message_hint

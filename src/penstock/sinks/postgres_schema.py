@@ -34,11 +34,12 @@ from penstock.schema_changes.logged import LoggedCommand
 from penstock.schema_changes.words import in_words
 from penstock.sinks.postgres_carried_ddl import carry
 from penstock.sinks.postgres_columns import set_aside
-from penstock.sinks.postgres_enums import rename_label, rename_type, type_exists, type_name
+from penstock.sinks.postgres_enums import type_exists, type_name
 from penstock.sinks.postgres_retyping import retype
 from penstock.sinks.postgres_staging import StagedChanges
 from penstock.sinks.postgres_tables import Tables
 from penstock.sinks.postgres_target import Target, find
+from penstock.sinks.postgres_types import LateTypeChanges, follow_type, restrict_domain
 from penstock.sinks.postgres_unfollowed import following
 from penstock.sinks.schema_following import in_their_place
 
@@ -72,10 +73,14 @@ class SchemaFollower:
         self, connection: Connection, commands: Sequence[LoggedCommand], staged: Sequence[StagedChanges], apply: _Apply
     ) -> None:
         """Steps 2 and 3; ``apply`` applies changes of tables."""
-        late = _Late(commands)
+        late, of_types = _Late(commands), LateTypeChanges(commands)
         for change in in_their_place(commands, staged, apply):
             late.note(change)
+            of_types.note(change)
             self._follow(connection, change)
+        for restriction in of_types.changes():
+            with following(self._sink, restriction):
+                restrict_domain(connection, restriction)
         for change, step in late.steps():
             with following(self._sink, change):
                 self._step(connection, change, step)
@@ -93,13 +98,8 @@ class SchemaFollower:
             self._step(connection, change, _STEPS.get(type(change)))
         elif isinstance(change, kinds.OtherCommand):
             carry(connection, self._sink, change)
-        elif isinstance(change, kinds.RenameEnumValue):
-            rename_label(connection, change.type, change.before, change.after)
-        elif isinstance(change, kinds.RenameType):
-            rename_type(connection, change.type, (change.type.schema, change.after))
-        elif isinstance(change, kinds.MoveType):
-            connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(change.after)))
-            rename_type(connection, change.type, (change.after, change.type.name))
+        else:
+            follow_type(connection, change, lambda name: self._make_types(connection, name))
 
     def _step(self, connection: Connection, change: TableChange, step: _Follow | None) -> None:
         target = self._target(connection, change) if step is not None else None
@@ -170,6 +170,12 @@ class SchemaFollower:
     def _make_type(self, connection: Connection, change: TableChange, column: ColumnDefinition) -> None:
         if connection.execute("SELECT to_regtype(%s)", [column.type]).fetchone() == (None,):
             self._tables.make_types(connection, change.table.oid, str(change.table))
+
+    def _make_types(self, connection: Connection, name: str) -> None:
+        """For an attribute of a composite type: whatever the tables of the source need by now."""
+        if connection.execute("SELECT to_regtype(%s)", [name]).fetchone() == (None,):
+            for oid, table in self._tables.known(connection).items():
+                self._tables.make_types(connection, oid, ".".join(table))
 
     def set_not_null(self, connection: Connection, target: Target, change: kinds.SetNotNull) -> None:
         self._alter_column(connection, target, change.column, sql.SQL("SET NOT NULL"))

@@ -16,7 +16,7 @@ from psycopg import sql
 
 from penstock.changes import Relation
 from penstock.errors import SinkRefused, SourceError
-from penstock.postgres import sequence_ddl, table_ddl, type_ddl
+from penstock.postgres import schema_log, sequence_ddl, table_ddl, type_ddl
 from penstock.postgres.connection import Connection, connect
 from penstock.postgres.required_objects import (
     missing_extensions,
@@ -31,6 +31,7 @@ from penstock.postgres.target_names import Place
 from penstock.postgres.type_definition import EnumType, read_types
 from penstock.sinks.postgres_replicated_ddl import ReplicateDdl
 from penstock.sinks.postgres_session import as_sink_error
+from penstock.sinks.postgres_type_alignment import align_types
 
 logger = logging.getLogger(__name__)
 
@@ -125,19 +126,23 @@ class Shapes:
         for sequence in sequences:
             target.execute(sequence_ddl.set_sequence(sequence, places))
 
-    def add_labels(self, target: Connection, oids: Sequence[int]) -> None:
-        """The enums of these tables get the labels that the source's have by now. They can be used in the next transaction."""
+    def renew_types(self, target: Connection, oids: Sequence[int]) -> None:
+        """The enums of these tables get the labels that the source's have by now. They can be used in the next transaction.
+
+        Other types are altered to the source's where no schema log leads the stream, which tells of them in their place."""
         if not self._source:
             return
         try:
             with connect(self._source, application_name=f"penstock {self._sink}") as source:
-                types = read_types(source, oids)
+                types, is_logged = read_types(source, oids), schema_log.installed(source)
         except SourceError as error:
             raise as_sink_error(error, self._sink) from error
         for type_ in types:
             if isinstance(type_, EnumType):
                 for statement in type_ddl.add_labels(type_):
                     target.execute(statement)
+        if not is_logged:
+            align_types(target, self._sink, types)
 
     def _own(self, target: Connection, oids: Sequence[int], places: Places) -> None:
         with connect(self._source, application_name=f"penstock {self._sink}") as source:

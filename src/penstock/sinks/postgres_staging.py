@@ -137,8 +137,8 @@ def _none(count: int) -> Bools:
 
 
 def joined(changes: Iterator[ChangeBatch]) -> Iterator[ChangeBatch]:
-    """Changes of one definition that come one after the other, together: so that each key is written once."""
-    for _, some in groupby(changes, key=lambda change: change.relation):
+    """Changes of one definition and section that come one after the other, together: so that each key is written once."""
+    for _, some in groupby(changes, key=lambda change: (change.relation, change.section)):
         held: list[ChangeBatch] = []
         size = 0
         for change in some:

@@ -116,7 +116,7 @@ class Tables:
         if self._mode == "existing":
             target.writable(relation)
             return target
-        changes = [part for column in relation.columns for part in fit(target, column)]
+        changes = [part for column in relation.columns for part in fit(connection, target, column)]
         left = {column.name for column in target.columns} - {column.name for column in relation.columns}
         changes += [
             sql.SQL("ALTER COLUMN {} DROP NOT NULL").format(sql.Identifier(column.name))
@@ -144,7 +144,7 @@ class Tables:
         place = _beside(relation.schema, relation.table, job)
         self._require_room(connection, place.schema)
         self._shapes.create(connection, relation, place, False)
-        self.add_labels(connection, [relation.oid])
+        self.renew_types(connection, [relation.oid])
         return _found(connection, place.schema, place.name)
 
     def index(self, connection: Connection, relation: Relation, job: int, *, at_last: bool) -> bool:
@@ -240,10 +240,10 @@ class Tables:
         """The tables of the target, by the source's oid, under the source's names."""
         return self._records.all(connection)
 
-    def add_labels(self, connection: Connection, oids: Iterable[int]) -> None:
-        """The stream does not tell of a label that an enum got."""
+    def renew_types(self, connection: Connection, oids: Iterable[int]) -> None:
+        """The stream does not tell of a label that an enum got, nor of other types where there is no schema log."""
         if self._mode == "create":
-            self._shapes.add_labels(connection, sorted(set(oids)))
+            self._shapes.renew_types(connection, sorted(set(oids)))
 
     def settle(self, connection: Connection) -> None:
         """What the stream does not tell: values of sequences, and foreign keys that hold by now."""

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 from penstock import failpoints
 from penstock.changes import Relation
 from penstock.schema_changes import kinds
-from penstock.schema_changes.kinds import SchemaChange, TableChange
+from penstock.schema_changes.kinds import SchemaChange, TableChange, TypeChange
 from penstock.schema_changes.logged import LoggedCommand
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ def in_their_place(
     left = list(staged)
     for command in commands:
         for change in command.changes:
-            if isinstance(change, TableChange):
+            if isinstance(change, TableChange | TypeChange):
                 due = [some for some in left if _is_before(some, command, change)]
                 if due:
                     apply(due)
@@ -48,8 +48,10 @@ def in_their_place(
     apply(left)
 
 
-def _is_before(staged: Staged, command: LoggedCommand, change: TableChange) -> bool:
-    return staged.relation.oid == change.table.oid and staged.last_at < command.at
+def _is_before(staged: Staged, command: LoggedCommand, change: TableChange | TypeChange) -> bool:
+    """Of the table; a type may be in a column of any table."""
+    concerned = not isinstance(change, TableChange) or staged.relation.oid == change.table.oid
+    return concerned and staged.last_at < command.at
 
 
 def _tell_of_unknown(command: LoggedCommand) -> None:

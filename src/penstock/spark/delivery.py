@@ -28,6 +28,7 @@ from penstock.lsn import LSN, ZERO
 from penstock.rules.passage import NO_RULES, Passage
 from penstock.schema_changes.kinds import CreateTable, SetComment, TableChange
 from penstock.schema_changes.logged import LoggedCommand
+from penstock.schema_changes.type_kinds import OF_VALUES
 from penstock.schema_changes.words import in_words
 from penstock.sinks.contract import Batch, Imported, ImportPart, Sink
 from penstock.spark.frame_parts import FramedReceipt
@@ -254,9 +255,10 @@ class SinkDelivery:
             return
         for command in commands:
             for change in command.changes:
-                if isinstance(change, TableChange) and not isinstance(change, CreateTable | SetComment):
+                if isinstance(change, (TableChange, *OF_VALUES)) and not isinstance(change, CreateTable | SetComment):
+                    about = change.table if isinstance(change, TableChange) else change.type
                     raise SinkRefused(
-                        f"Sink {self._name}: {change.table} was altered in the source at {LSN(command.at[0])} "
+                        f"Sink {self._name}: {about} was altered in the source at {LSN(command.at[0])} "
                         f"({in_words(change)}), and the sink is to stop at schema changes.",
                         "Make the target as you want it; start with schema_changes: ignore (or apply) to pass this one.",
                     )

@@ -31,8 +31,9 @@ from penstock.retry import Backoff
 from penstock.rules.hidden_columns import HiddenColumns
 from penstock.rules.passage import NO_RULES, Passage
 from penstock.schema_changes import kinds
-from penstock.schema_changes.kinds import TableChange
-from penstock.schema_changes.logged import logged_commands
+from penstock.schema_changes.kinds import SchemaChange, TableChange
+from penstock.schema_changes.logged import LoggedCommand, logged_commands
+from penstock.schema_changes.type_kinds import OF_VALUES
 from penstock.sinks.contract import Batch, ImportPart, Sink, UnderWay
 from penstock.spark.delivery import SinkDelivery
 from penstock.spark.frame_parts import unseen_by
@@ -312,12 +313,18 @@ class ImportDelivery:
         units = [unit for task in plan(self._log, start, end, 1, _schema_log_from(start)) for unit in task]
         for command in logged_commands(change_batches(self._log, units, start, end)):
             for change in command.changes:
-                about_it = isinstance(change, TableChange) and change.table.oid == manifest.relation.oid
-                if about_it and not isinstance(change, _HARMLESS):
+                if _alters(command, change, manifest.relation.oid):
                     raise TableAltered(
                         f"{manifest.relation.qualified_name} was altered in the source at {LSN(command.at[0])} "
                         f"({type(change).__name__}) while it was imported."
                     )
+
+
+def _alters(command: LoggedCommand, change: SchemaChange, oid: int) -> bool:
+    if isinstance(change, TableChange):
+        return change.table.oid == oid and not isinstance(change, _HARMLESS)
+    tables = {type_.oid: type_.tables for type_ in command.parsed.types}
+    return isinstance(change, OF_VALUES) and oid in tables.get(change.type.oid, ())
 
 
 def _schema_log_from(start: LSN) -> Callable[[Relation], LSN | None]:

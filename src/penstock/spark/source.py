@@ -31,7 +31,7 @@ from penstock.spark.typed_rows import TypedTable
 DEFAULT_BATCH_BYTES = 128 << 20
 UNIT_SCHEMA = (
     "batch_start string, batch_end string, admission long, segment string, table string, oid long, bucket int, "
-    "buckets int, rows long, bytes long, after string"
+    "buckets int, rows long, bytes long, after string, section int"
 )
 _MUCH_BYTES = 128 << 10  # waiting for the next batch
 _ENOUGH_BYTES = 24 << 20
