@@ -10,6 +10,7 @@ import pytest
 
 from penstock.errors import SourceSetBack
 from penstock.lsn import LSN, ZERO
+from penstock.testing.conditions import wait_until
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 from tests.recovery.pipeline_under_test import PipelineUnderTest
 from tests.recovery.server_copies import ServerCopy, Standby
@@ -225,3 +226,32 @@ def test_a_promoted_standby_that_has_all_that_we_read_is_gone_on_with(
         assert rows_in_log(promoted) == 40
     finally:
         standby.server.stop()
+
+
+def test_a_running_capture_notices_when_it_reconnects(server: EmbeddedPostgres, pipeline: PipelineUnderTest) -> None:
+    copy = ServerCopy(server)
+    with pipeline.capturing() as capture:
+        pipeline.insert(1, 10)
+        capture.reach(pipeline.committed_now())
+        copy.restore()
+        write_past(pipeline, pipeline.position())
+        error = wait_until(lambda: capture.error, what="capture to notice")
+        capture.error = None
+
+    assert isinstance(error, SourceSetBack)
+
+
+def test_a_set_back_is_noticed_without_the_log_as_well(server: EmbeddedPostgres, tmp_path: Path) -> None:
+    """The log's directory was lost; the newest transaction is remembered beside it."""
+    pipeline = begun(server, tmp_path, "sinks")
+    pipeline.capture_all()
+    copy = ServerCopy(server)
+    pipeline.insert(1, 10)
+    pipeline.capture_all()
+    held = pipeline.position()
+    shutil.rmtree(tmp_path / "state" / "log")
+
+    copy.restore()
+    write_past(pipeline, held)
+
+    assert isinstance(pipeline.why_capture_stops(), SourceSetBack)
