@@ -11,11 +11,13 @@ import threading
 from penstock.error_policy import Verdict, policy_for
 from penstock.errors import ConfigError, PenstockError
 from penstock.logs import set_up_logging, show_error, show_faults_in_a_line
+from penstock.module_path import look_for_inherited_modules
 from penstock.pipeline import Pipeline
 from penstock.supervision import BAD_CONFIG, TRY_AGAIN, Task
 
 
 def main() -> int:
+    look_for_inherited_modules()
     task: Task = pickle.load(sys.stdin.buffer)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -198,14 +198,15 @@ def test_capture_and_deliver_apart_do_what_run_does(database: str, tmp_path: Pat
 
 @pytest.mark.spark
 def test_sinks_that_fail_are_told_once_each_without_a_stack_trace(database: str, tmp_path: Path) -> None:
+    """Their module lies beside the config: here, in the children and in the executors."""
     execute(database, "create table public.t (id int primary key)")
     (tmp_path / "broken_sinks.py").write_text(BROKEN_SINKS)
     sinks = [{"name": name, "type": f"broken_sinks:{name}"} for name in NAMES]
     file = write_config(tmp_path, database, [*sinks, FILES])
-    assert run_to_end("init", file, python_path=tmp_path).code == 0
+    assert run_to_end("init", file).code == 0
     execute(database, "insert into public.t values (1)")
 
-    outcome = run_to_end("run", file, "--once", python_path=tmp_path)
+    outcome = run_to_end("run", file, "--once")
 
     assert outcome.code == 1
     assert sorted(line.partition("error: ")[2].split(".")[0] for line in outcome.errors) == [
@@ -216,7 +217,7 @@ def test_sinks_that_fail_are_told_once_each_without_a_stack_trace(database: str,
     assert "Traceback" not in outcome.err
     assert NOISE.findall(outcome.err) == []
     assert len(delivered(tmp_path / "events")) == 1
-    shown = run_to_end("status", file, "--json", python_path=tmp_path)
+    shown = run_to_end("status", file, "--json")
     assert shown.code == 1
     told = {sink["name"]: (sink["state"], sink["error"]) for sink in json.loads(shown.out)["sinks"]}
     assert {name: state for name, (state, _) in told.items()} == {**dict.fromkeys(NAMES, "failed"), "files": "stopped"}

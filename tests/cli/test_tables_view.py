@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console, RenderableType
 
+from penstock.cli.status_table import WithoutTrailingBlanks
 from penstock.cli.tables_view import MOST_BARS, duration, progress_bars, progress_line, summary, tables_table
 from penstock.table_status import TableStatus
 
@@ -90,6 +92,37 @@ def test_the_list_has_every_figure_and_the_whole_error(tmp_path: Path) -> None:
     assert users.rstrip().endswith("waits for pid 4711 of app since 2026-11-15 10:02:11")
     assert notes.rstrip().endswith("permission denied for [table] notes")
     assert lines.split() == ["public.lines", "lake", "streaming", "7", "7", "-", "-", "-", "-"]
+
+
+def test_a_table_is_one_line_whatever_the_number_of_sinks(tmp_path: Path) -> None:
+    both = [
+        ORDERS,
+        replace(ORDERS, sink="files", state="streaming"),
+        LIVE,
+        replace(BROKEN, table="lines", sink="files"),
+    ]
+    heading, orders, lines, trouble = drawn(tmp_path, tables_table(both))
+    assert heading.split() == ["table", "lake", "files", "rows", "of", "about"]
+    assert orders.split() == ["public.orders", "copying", "25%", "streaming", "1,234,000", "5,000,000"]
+    assert lines.split() == ["public.lines", "streaming", "failed", "7", "7"]
+    assert trouble.rstrip() == "public.lines → files: permission denied for [table] notes"
+
+
+def test_the_states_in_many_sinks_are_counted(tmp_path: Path) -> None:
+    many = [replace(LIVE, sink=f"s{number}") for number in range(6)]
+    heading, lines = drawn(tmp_path, tables_table([*many, replace(ORDERS, table="lines", sink="s7")]))
+    assert heading.split() == ["table", "sinks", "rows", "of", "about"]
+    assert lines.split()[:5] == ["public.lines", "1", "copying,", "6", "streaming"]
+
+
+def test_what_is_written_to_a_pipe_has_no_blanks_at_the_end_of_a_line(tmp_path: Path) -> None:
+    with (tmp_path / "pipe").open("w") as file:
+        Console(width=200, file=WithoutTrailingBlanks(file)).print(
+            tables_table([ORDERS, STUCK, BROKEN, LIVE]), "end ", end=""
+        )
+    text = (tmp_path / "pipe").read_text()
+    assert text.endswith("end ")
+    assert [line for line in text.splitlines()[:-1] if line != line.rstrip()] == []
 
 
 @pytest.mark.parametrize(("rows", "length"), [(10, 2), (50, 10), (100, 20)])

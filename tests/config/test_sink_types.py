@@ -49,7 +49,8 @@ print([target for target in registry.SINKS.values() if target.partition(":")[0] 
         ("tests.config.shelf:ShelfSettings", '"tests.config.shelf:ShelfSettings" is not a sink; derive it from '
          "penstock.Sink"),
         ("no_such_package:S",
-         'cannot import "no_such_package" for sink type "no_such_package:S"; install it or mend PYTHONPATH'),
+         'cannot import "no_such_package" for sink type "no_such_package:S"; put the module beside the config file, or '
+         "install it"),
     ],
 )  # fmt: skip
 def test_a_type_that_is_no_sink_is_refused_with_a_remedy(kind: str, message: str) -> None:

@@ -194,3 +194,14 @@ def test_what_is_left_out_under_public_is_listed(database: str, connection: Conn
         "pg_temp.basket", "public.away", "public.fast", "public.kept", "public.looked", "public.part",
     ]  # fmt: skip
     assert named(findings, "tables")[0].message == "Tables captured: 1."
+
+
+def test_the_rights_to_read_many_tables_are_two_statements(database: str, connection: Connection, guest: str) -> None:
+    connection.execute("create schema shut")
+    for number in range(6):
+        connection.execute(f"create table shut.t{number} (id int primary key)".encode())
+    connection.execute("create publication mine for tables in schema shut")
+    (finding,) = named(checked(as_role(database, guest), "mine"), "reading")
+    assert finding.remedy.count("GRANT USAGE") == finding.remedy.count("GRANT SELECT") == 1
+    connection.execute(finding.remedy.partition("run: ")[2].encode())
+    assert named(checked(as_role(database, guest), "mine"), "reading") == []

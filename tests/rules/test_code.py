@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -160,6 +161,7 @@ def test_what_a_function_raises_is_told_by_its_type_and_place_and_never_by_its_w
     assert "tests.rules.coded:raising raised ValueError with public.orders (commits 0/100)" in str(error.value)
     assert error.value.__cause__ is None
     assert "secret" not in f"{error.value} {caplog.text}"
+    assert re.search(r"\(\S*coded[.]py:\d+, in raising\)", str(error.value))
     assert "coded.py:" in caplog.text
 
 

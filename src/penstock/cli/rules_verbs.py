@@ -7,7 +7,7 @@ import logging
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,12 @@ from penstock.cli.look_verbs import AsJson, show_findings
 from penstock.cli.status_table import to_stdout
 from penstock.cli.table_verbs import TABLE_HELP
 from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from penstock.changes import ChangeBatch, Relation
+    from penstock.config.model import Config
+    from penstock.rules.passage import Passage
+    from penstock.rules.preview import ThroughFrames
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +79,8 @@ def preview(
     from penstock.cli.preview_table import show_preview
     from penstock.rules.preview import preview as previewed
 
-    found = previewed(invocation(context).config(_file(context)), table, rows)
+    config = invocation(context).config(_file(context))
+    found = previewed(config, table, rows, _through_spark(config))
     if as_json:
         for line in found.json_lines():
             typer.echo(line)
@@ -97,6 +104,15 @@ def convert(
     for note in converted.all_notes:
         logger.warning("%s", note)
     typer.echo(as_yaml(converted), nl=False)
+
+
+def _through_spark(config: Config) -> ThroughFrames:
+    def through(rules: Passage, relation: Relation, rows: ChangeBatch | None) -> ChangeBatch | None:
+        from penstock.spark.frame_preview import FramePreview  # a JVM is started only by those who need one
+
+        return FramePreview(config.spark)(rules, relation, rows)
+
+    return through
 
 
 def _file(context: typer.Context) -> Path:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 from rich.console import Console, Group
 from rich.table import Table
@@ -15,12 +17,30 @@ from penstock.config.units import size_in_words
 from penstock.status import LogStatus, SinkStatus, SourceStatus, Status
 
 _COLOURS = {"running": "green", "starting": "yellow", "retrying": "yellow", "failed": "red"}
-_WIDE = 200
+_WIDE = 5000
 
 
 def to_stdout() -> Console:
     """As wide as the terminal; to a file or a pipe, wide enough that nothing is folded which people then search for."""
-    return Console() if sys.stdout.isatty() else Console(width=_WIDE)
+    return Console() if sys.stdout.isatty() else Console(width=_WIDE, file=WithoutTrailingBlanks(sys.stdout))
+
+
+class WithoutTrailingBlanks(io.StringIO):
+    """For files and pipes: the cells of a table are as wide as their column, also at the end of a line."""
+
+    def __init__(self, out: TextIO) -> None:
+        super().__init__()
+        self._out, self._line = out, ""
+
+    def write(self, text: str) -> int:
+        *lines, self._line = f"{self._line}{text}".split("\n")
+        self._out.write("".join(f"{line.rstrip(' ')}\n" for line in lines))
+        return len(text)
+
+    def flush(self) -> None:
+        self._out.write(self._line)
+        self._line = ""
+        self._out.flush()
 
 
 def show_status(status: Status, console: Console) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -15,6 +15,7 @@ from penstock.config.units import size_in_words
 from penstock.table_status import TableStatus
 
 MOST_BARS = 8
+MOST_SINK_COLUMNS = 4
 _COLOURS = {"streaming": "green", "copying": "cyan", "catching_up": "cyan", "pending": "yellow", "failed": "red"}
 _ORDER = ("failed", "copying", "catching_up", "pending", "streaming", "removed")
 _NAMES = 10
@@ -30,7 +31,44 @@ def summary(tables: Sequence[TableStatus]) -> Text:
     return plain(f"tables  {len(names)} {_word(tables[0].state)}: {shown}")
 
 
-def tables_table(tables: Sequence[TableStatus]) -> Table:
+def tables_table(tables: Sequence[TableStatus]) -> RenderableType:
+    """A line for each table, whatever the number of sinks."""
+    sinks = list(dict.fromkeys(table.sink for table in tables))
+    return _one_sink(tables) if len(sinks) < 2 else _several_sinks(tables, sinks)
+
+
+def _several_sinks(tables: Sequence[TableStatus], sinks: Sequence[str]) -> RenderableType:
+    """With a column for each sink, or, where there are many, how many are in which state. Errors and waits are told below."""
+    shown = Table(box=None, pad_edge=False, header_style="dim")
+    columns = list(sinks) if len(sinks) <= MOST_SINK_COLUMNS else []
+    for heading in ("table", *columns, *([] if columns else ["sinks"])):
+        shown.add_column(plain(heading), no_wrap=True)
+    for heading in ("rows", "of about"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    by_name: dict[str, dict[str, TableStatus]] = {}
+    for table in tables:
+        by_name.setdefault(table.qualified_name, {})[table.sink] = table
+    for name, by_sink in by_name.items():
+        states = [_state(by_sink.get(sink)) for sink in columns]
+        counted = [] if columns else [Text(_counts([table.state for table in by_sink.values()]))]
+        figures = [_most(by_sink.values(), field) for field in ("rows_copied", "rows_estimated")]
+        shown.add_row(plain(name), *states, *counted, *figures)
+    below = [Text.assemble(plain(f"{_name(table)}: "), trouble) for table in tables if (trouble := _trouble(table))]
+    return Group(shown, *below)
+
+
+def _state(table: TableStatus | None) -> Text:
+    if table is None:
+        return Text("-", "dim")
+    share = f" {table.fraction:.0%}" if table.state == "copying" and table.fraction is not None else ""
+    return plain(f"{_word(table.state)}{share}", _COLOURS.get(table.state, ""))
+
+
+def _most(tables: Iterable[TableStatus], field: str) -> str:
+    return _number(max((value for table in tables if (value := getattr(table, field)) is not None), default=None))
+
+
+def _one_sink(tables: Sequence[TableStatus]) -> Table:
     shown = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("table", "sink", "state"):
         shown.add_column(heading, no_wrap=True)

@@ -16,15 +16,17 @@ from penstock.config.model import Config
 from penstock.config.secrets import redact, secrets_in
 from penstock.config.variables import Expansion
 from penstock.errors import ConfigError
+from penstock.module_path import look_for_modules_in
 
 _SECRET_KEY = re.compile(r"passw|pwd|secret|token|salt|credential|(api|access|private)_?key", re.IGNORECASE)
 
 
 def load_config(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
-    """The config in this file. Relative paths in it are taken from the file's directory."""
+    """The config in this file. Relative paths in it are taken from the file's directory, and modules are found there."""
     file = Path(path)
+    directory = file.absolute().parent
     try:
-        return parse_config(_read(file), environ).below(file.absolute().parent)
+        return parse_config(_read(file), environ, directory).below(directory)
     except ConfigError as error:
         raise ConfigError.of((f"{file}: {mistake}" for mistake in error.sentences), error.advice) from None
 
@@ -40,8 +42,8 @@ def _read(file: Path) -> str:
         raise ConfigError(f"cannot be read: {error.strerror}; name a file that you may read") from None
 
 
-def parse_config(text: str, environ: Mapping[str, str] = os.environ) -> Config:
-    """The config in this text; relative paths in it stay relative."""
+def parse_config(text: str, environ: Mapping[str, str] = os.environ, modules: Path | None = None) -> Config:
+    """The config in this text; relative paths in it stay relative. ``modules``: where those of own sinks may be."""
     document = parse_document(text)
     if document is None:
         raise ConfigError("is empty; it needs at least name, source and sinks")
@@ -49,6 +51,8 @@ def parse_config(text: str, environ: Mapping[str, str] = os.environ) -> Config:
         raise ConfigError("expected a mapping; write it as key: value, starting with name, source and sinks")
     expansion = Expansion(environ)
     expanded = expansion.expand(document)
+    if modules is not None and _names_modules(expanded):
+        look_for_modules_in(modules)
     found = [(path, text) for path, text in expansion.mistakes.items()]
     try:
         config = Config.model_validate(expanded)
@@ -58,6 +62,12 @@ def parse_config(text: str, environ: Mapping[str, str] = os.environ) -> Config:
     if found:
         raise ConfigError.of(_line(path, text) for path, text in found)
     return config
+
+
+def _names_modules(document: Any) -> bool:
+    """Whether a sink is somebody's own, ``module:Class``."""
+    sinks = document.get("sinks")
+    return isinstance(sinks, list) and any(isinstance(one, dict) and ":" in str(one.get("type")) for one in sinks)
 
 
 def _worded(error: ValidationError, document: Any) -> Iterator[tuple[mistakes.Path, str]]:

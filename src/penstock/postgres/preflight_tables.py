@@ -107,22 +107,27 @@ def _keys(tables: Sequence[Table]) -> Iterator[Finding]:
 def _readable(connection: Connection, tables: Sequence[Table], copies: bool) -> Iterator[Finding]:
     rows = _ask(
         connection,
-        "select n.nspname, c.relname, current_user from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+        "select n.nspname, c.relname, current_user, has_schema_privilege(n.oid, 'usage') from pg_class c "
+        "join pg_namespace n on n.oid = c.relnamespace "
         "where c.oid = any(%s::oid[]) and not (has_table_privilege(c.oid, 'select') "
         "and has_schema_privilege(n.oid, 'usage')) order by 1, 2",
         tables,
     )
     if rows:
-        grants = [
-            sql.SQL("GRANT USAGE ON SCHEMA {0} TO {2}; GRANT SELECT ON {1} TO {2};").format(
-                sql.Identifier(schema), sql.Identifier(schema, table), sql.Identifier(role)
-            ).as_string(connection)
-            for schema, table, role in rows
-        ]  # fmt: skip
-        names = _some([f"{schema}.{table}" for schema, table, _ in rows])
+        names = _some([f"{schema}.{table}" for schema, table, *_ in rows])
         message = f"The role may not read {names}: it cannot be copied."
-        remedy = f"As an administrator run: {' '.join(grants[:_SHOWN])}"
+        remedy = f"As an administrator run: {_reading_grants(connection, rows[:_SHOWN])}"
         yield Finding("reading", False if copies else None, message, remedy)
+
+
+def _reading_grants(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> str:
+    """One statement for the schemas that may not be used, and one for the tables."""
+    role = sql.Identifier(rows[0][2])
+    schemas = [sql.Identifier(name) for name in dict.fromkeys(schema for schema, _, _, usable in rows if not usable)]
+    tables = [sql.Identifier(schema, table) for schema, table, *_ in rows]
+    usage = sql.SQL("GRANT USAGE ON SCHEMA {} TO {}; ").format(sql.SQL(", ").join(schemas), role)
+    select = sql.SQL("GRANT SELECT ON {} TO {};").format(sql.SQL(", ").join(tables), role)
+    return ((usage if schemas else sql.SQL("")) + select).as_string(connection)
 
 
 def _row_security(connection: Connection, tables: Sequence[Table], copies: bool) -> Iterator[Finding]:

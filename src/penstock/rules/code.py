@@ -47,7 +47,7 @@ from penstock.rules.code_rows import (
     seen_type,
 )
 from penstock.rules.filtering import as_deletes, null_elsewhere
-from penstock.rules.functions import Function, told
+from penstock.rules.functions import Function, place_of, told
 from penstock.rules.model import CodeKey
 
 logger = logging.getLogger(__name__)
@@ -290,7 +290,7 @@ def refuse_unfit_table(path: str, relation: Relation) -> None:
 def called(
     function: Function, path: str, relation: Relation, rows: pa.Table, batch: ChangeBatch | None = None
 ) -> pa.Table:
-    """The function's table. What it raises is told by its type alone: its words may repeat values."""
+    """The function's table. What it raises is told by its type and place alone: its words may repeat values."""
     loaded = function.load(path)
     try:
         result = loaded(rows)
@@ -303,8 +303,8 @@ def called(
         )
         kind = RuleError if batch is not None else ConfigError
         raise kind(
-            f"{path}: the function {function} raised {told(error)} with {which}.",
-            "Correct the function, and start again; --debug says in which line it was."
+            f"{path}: the function {function} raised {told(error)} with {which} ({place_of(error, function)}).",
+            "Correct the function, and start again."
             if batch is not None
             else "It is called once with an empty table, to learn its columns; let it take that.",
         ) from None

@@ -1,12 +1,13 @@
 """Functions of the user's that rules name: ``package.module:function``, found beside the config file or where Python looks.
 
-They run with rows of the source, so nothing that they say is repeated: of an exception, its type is told and no more.
+They run with rows of the source, so nothing that they say is repeated: of an exception, its type and place are told.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,6 +49,14 @@ class Function:
     @property
     def _hint(self) -> str:
         return "Put the module beside the config file, or install it; on a cluster, also where the executors are."
+
+
+def place_of(error: BaseException, function: Function) -> str:
+    """Where in the function's module it was raised, or came through: file, line and function, never the line's text."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = getattr(sys.modules.get(function.module), "__file__", None)
+    frame = next((frame for frame in reversed(frames) if frame.filename == own), frames[-1])
+    return f"{frame.filename}:{frame.lineno}, in {frame.name}"
 
 
 def told(error: BaseException) -> str:

@@ -25,6 +25,10 @@ class Passage:
         self.has_frames = any(rule.in_frame for rule in rules)  # code that runs in Spark, for some table
 
     @property
+    def compiled(self) -> CompiledRules:
+        return self._rules if self._rules is not None else CompiledRules(())
+
+    @property
     def settings(self) -> Sequence[RuleSettings]:
         return self._rules.settings if self._rules is not None else ()
 

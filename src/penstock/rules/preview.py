@@ -25,7 +25,8 @@ from penstock.postgres.connection import Connection, connect, source_error, tran
 from penstock.postgres.copy_out import copy_out
 from penstock.postgres.replication_stream import PINNED_SETTINGS
 from penstock.postgres.tables import Table, named_tables
-from penstock.rules.compiled import CompiledRules, Step
+from penstock.rules.compiled import Step
+from penstock.rules.passage import Passage
 from penstock.rules.routing import caught_by
 from penstock.rules.source_columns import kept_in_source
 from penstock.rules.source_tables import source_tables
@@ -72,18 +73,24 @@ class Preview:
         return [(row, after.get(number)) for number, row in zip(numbers, rows_of(self.before), strict=True)]
 
 
-def preview(config: Config, name: str, rows: int) -> Preview:
+ThroughFrames = Callable[[Passage, Relation, ChangeBatch | None], ChangeBatch | None]
+
+
+def preview(config: Config, name: str, rows: int, through_frames: ThroughFrames) -> Preview:
     """What the rules make of up to ``rows`` rows of the table. Raises ConfigError for a table that is not captured, and for
-    rules that do not fit it, with what ``validate`` finds."""
+    rules that do not fit it, with what ``validate`` finds. ``through_frames``: for tables with code that runs in Spark."""
     with closing(connect(config.source.url.get_secret_value(), application_name="penstock preview")) as connection:
         captured = captured_tables(connection, config)
         table = _captured(connection, name, captured)
         _refuse_misfits(config, connection, table, captured)
         relation, row_filter = _as_captured(connection, table, config)
         before = _read(connection, table, relation, row_filter, rows)
-    _refuse_frames(config, table)
-    rules = CompiledRules(config.rules)
-    after = None if before is None else rules.apply(before)
+    passage = Passage(config.rules)
+    if passage.runs_in_frame(relation):
+        after = through_frames(passage, relation, before)
+    else:
+        after = None if before is None else next(passage.changes(iter([before])), None)
+    rules = passage.compiled
     return Preview(relation, rules.output_relation(relation), _origins(rules.steps(relation), relation), before, after)
 
 
@@ -108,15 +115,6 @@ def _refuse_misfits(config: Config, connection: Connection, table: Table, captur
     ]
     if wrong:
         raise ConfigError.of(wrong)
-
-
-def _refuse_frames(config: Config, table: Table) -> None:
-    for index, rule in enumerate(config.rules):
-        if rule.in_frame and rule.code is not None and caught_by(rule, table.schema, table.table):
-            raise ConfigError(
-                f"rules[{index}].{rule.code[0]}: runs in Spark, which preview does not start.",
-                "Run it into a sink of type stdout to see what it makes.",
-            )
 
 
 def _as_captured(connection: Connection, table: Table, config: Config) -> tuple[Relation, str | None]:

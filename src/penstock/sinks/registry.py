@@ -45,7 +45,9 @@ def _import(type: str, module_name: str) -> Any:
         missing = error.name or module_name
         if type in SINKS:
             raise ConfigError(f'sink type "{type}" needs "{missing}"; pip install "penstock[{type}]"') from error
-        raise ConfigError(f'cannot import "{missing}" for sink type "{type}"; install it or mend PYTHONPATH') from error
+        raise ConfigError(
+            f'cannot import "{missing}" for sink type "{type}"; put the module beside the config file, or install it'
+        ) from error
 
 
 def _a_sink(target: str, found: Any) -> type[Sink[Any]]:

@@ -16,6 +16,7 @@ import penstock.sinks.postgres
 import penstock.spark.chunk_task
 import penstock.spark.source
 import penstock.spark.writer  # noqa: F401
+from penstock.module_path import look_for_inherited_modules
 
 _serve = pyspark.daemon.worker
 
@@ -30,6 +31,7 @@ def _serve_until_spark_leaves(sock: socket.socket, authenticated: bool) -> int:
 
 if __name__ == "__main__":
     pyspark.daemon.worker = _serve_until_spark_leaves
+    look_for_inherited_modules()
     gc.freeze()
     try:
         pyspark.daemon.manager()

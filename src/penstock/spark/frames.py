@@ -23,7 +23,7 @@ from penstock.changes import Relation
 from penstock.errors import ConfigError, PenstockError, RuleError, SparkLost
 from penstock.rules.code import Code
 from penstock.rules.code_rows import LSN_COLUMN, SEQUENCE_COLUMN, schema_of
-from penstock.rules.functions import Function, told
+from penstock.rules.functions import Function, place_of, told
 from penstock.rules.model import CodeKey
 from penstock.rules.passage import Passage
 from penstock.sinks.contract import Batch, Sink
@@ -209,7 +209,8 @@ def _framed(function: Function, path: str, relation: Relation, rows: DataFrame) 
         raise
     except Exception as error:  # noqa: BLE001  whatever somebody's function raises
         raise ConfigError(
-            f"{path}: the function {function} raised {told(error)} for {relation.qualified_name}.",
+            f"{path}: the function {function} raised {told(error)} for {relation.qualified_name} "
+            f"({place_of(error, function)}).",
             "Correct the function. It is given a DataFrame, and returns one that is not computed yet.",
         ) from None
     if not isinstance(made, DataFrame):

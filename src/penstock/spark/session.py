@@ -12,6 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from penstock.config.model import SparkSettings
+from penstock.module_path import VARIABLE
 from penstock.spark.class_archive import archive_options
 from penstock.spark.java import java_home
 from penstock.spark.source import ChangeSource
@@ -79,6 +80,7 @@ def open_session(settings: SparkSettings, local_state: bool = True, copying_work
         **local,
         **({"spark.default.parallelism": str(cores)} if room else {}),
         **(_LOCAL_STATE if local_state else {}),
+        **_modules(),
         **settings.conf,
         _JVM_OPTIONS_KEY: f"{_logging_options()} {jvm_options}",
     }.items():
@@ -87,6 +89,12 @@ def open_session(settings: SparkSettings, local_state: bool = True, copying_work
     session.dataSource.register(ChangeSource)
     _say_nothing_of_accumulators(session)
     return session
+
+
+def _modules() -> dict[str, str]:
+    """Executors of a cluster look for modules where we do, if the config's directory is there."""
+    directories = os.environ.get(VARIABLE)
+    return {f"spark.executorEnv.{VARIABLE}": directories} if directories else {}
 
 
 def _say_nothing_of_accumulators(session: SparkSession) -> None:
