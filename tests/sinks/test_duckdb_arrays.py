@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 
 from penstock.config.unrepresentable import UnrepresentableSettings
+from penstock.lsn import LSN
+from penstock.sinks.contract import Merged
 from penstock.sinks.duckdb_file import DuckDBFile
 from penstock.sinks.duckdb_tables import Tables
 from penstock.sinks.target_owner import Owner
 from penstock.testing.change_batches import changes, column, relation
 from tests.sinks.duckdb_files import Lake
+from tests.sinks.test_duckdb_imports import Copy
 
 # As Postgres writes them: NULL, empty, one dimension.
 LISTS: dict[str, list[str | None]] = {
@@ -78,6 +81,37 @@ def test_a_new_column_whose_default_is_no_list_is_text(tmp_path: Path) -> None:
         assert tables.add_column(table.oid, column("v", "int4[]"), "{{1,2}}")
         assert tables.add_column(table.oid, column("w", "int4[]"), "{1,2}")
     assert lake.rows("select v, w from public.t") == [("{{1,2}}", [1, 2])]
+
+
+def test_an_import_begins_with_lists_again_and_becomes_text_by_itself(tmp_path: Path) -> None:
+    lake, grids = Lake(tmp_path), relation("public", "grids", {"id": "int4", "v": "int4[]"}, key=("id",), oid=16400)
+    lake.deliver(changes(grids, [("insert", {"id": 1, "v": "{{1}}"})]))
+    Copy(lake, grids, job=1).begin((1, "{1}"), (2, "{}")).end()
+    assert lake.rows("select v from public.grids order by id") == [([1],), ([],)]
+    copy = Copy(lake, grids, job=2).begin((1, "{1}"))
+    copy.part("rows", changes(grids, [("read", {"id": 2, "v": "{{2}}"})]), number=2)
+    copy.part("rows", changes(grids, [("read", {"id": 3, "v": "{3}"})]), number=3)
+    copy.replay(changes(grids, [("update", {"id": 1, "v": "{7}"})], lsn=0x50), upto=0x60).end()
+    assert lake.rows("select v from public.grids order by id") == [("{7}",), ("{{2}}",), ("{3}",)]
+    lake.deliver(changes(grids, [("insert", {"id": 4, "v": "{4}"})], lsn=0x1001))
+    assert lake.rows("select v from public.grids where id = 4") == [("{4}",)]
+
+
+@pytest.mark.parametrize(("first", "second"), [("{1}", "{{2}}"), ("{{1}}", "{2}")])
+def test_merged_tables_share_a_column_whichever_of_them_has_arrays_that_are_no_lists(
+    tmp_path: Path, first: str, second: str
+) -> None:
+    lake = Lake(tmp_path)
+    grids = relation(
+        "public", "grids", {"id": "int4", "v": "int4[]", "origin": "text"}, key=("id", "origin"), oid=16400
+    )
+    for job, (origin, value) in enumerate({"a": first, "b": second}.items(), start=1):
+        copy = Copy(lake, grids, job)
+        merged = Merged(100 + job, ("origin", origin))
+        copy.part("begin", merged=merged)
+        copy.part("rows", changes(grids, [("read", {"id": 1, "v": value, "origin": origin})]), number=1, merged=merged)
+        copy.part("end", upto=LSN(0x100), merged=merged)
+    assert lake.rows("select origin, v from public.grids order by 1") == [("a", first), ("b", second)]
 
 
 def test_the_other_columns_keep_their_types_and_a_warning_says_what_happened(
