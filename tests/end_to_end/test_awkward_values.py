@@ -122,13 +122,16 @@ def test_a_value_that_the_sink_cannot_hold_stops_it_until_its_policy_says_otherw
         mirrored.deliver()
     assert "times" in str(caught.value)
     assert len(mirrored.events("times")) == 3, "the other sink goes on"
+    noted = mirrored.pipeline.state.sink("lake")
+    assert noted is not None
+    assert "Set `unrepresentable: {tables: {public.times: {at: text}}}` on the sink" in str(noted.error)
     mirrored.configure_lake(unrepresentable="null")
     mirrored.deliver()
     rows: list[tuple[Any, ...]] = mirrored.target('select id, "at"::varchar from times order by id')
     assert rows[0] == (0, None)
     assert rows[1] == (1, "2024-01-01 00:00:00")
     mirrored.execute("insert into times values (9, '-infinity')")
-    mirrored.configure_lake(unrepresentable="text")
+    mirrored.configure_lake(unrepresentable={"tables": {"times": {"at": "text"}}})
     mirrored.sync()
     assert mirrored.target('select id, "at" from times where id in (1, 9) order by id') == [
         (1, "2024-01-01 00:00:00"), (9, "-infinity"),
