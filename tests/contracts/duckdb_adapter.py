@@ -18,8 +18,8 @@ class DuckDBUnderTest(SinkUnderTest):
     keeps_messages: ClassVar[bool] = False
 
     def new_sink(self) -> Sink[Any]:
-        settings = DuckDBSink.Settings(name="lake", type="duckdb", path=self.directory / "lake.duckdb")
-        return DuckDBSink(settings)
+        path = self.directory / "lake.duckdb"
+        return DuckDBSink(DuckDBSink.Settings(name="lake", type="duckdb", path=path, **self.settings))
 
     def execute(self, statements: str) -> None:
         with duckdb.connect(self.directory / "lake.duckdb") as connection:

@@ -48,7 +48,8 @@ class PostgresUnderTest(SinkUnderTest):
             connection.execute(statements.encode())
 
     def new_sink(self) -> Sink[Any]:
-        return PostgresSink(PostgresSink.Settings(name="replica", type="postgres", url=SecretStr(self.url)))
+        url = SecretStr(self.url)
+        return PostgresSink(PostgresSink.Settings(name="replica", type="postgres", url=url, **self.settings))
 
     def rows(self, relation: Relation) -> list[Row]:
         columns = [column.name for column in relation.columns]

@@ -28,6 +28,7 @@ class SinkUnderTest:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.settings: dict[str, Any] = {}  # more of them, for the next ``make``, of a sink of tables
         self._batches = 0
         self.position = LSN(0)
         self._sinks: list[Sink[Any]] = []

@@ -92,3 +92,16 @@ def test_a_row_that_a_filter_lets_in_after_all_was_read_is_refused_if_it_lacks_a
     copy.replay(0x80, entering)
     with pytest.raises(SinkRefused, match="users"):
         copy.replay(0x90, entering, settled=True)
+
+
+def test_rows_of_somebody_else_stay_in_a_table_that_others_are_merged_into(table_target: SinkUnderTest) -> None:
+    table_target.execute("create schema everything")
+    table_target.execute("create table everything.orders (tenant text, id bigint, item text)")
+    table_target.execute("insert into everything.orders values ('a', 1, 'theirs'), ('c', 1, 'theirs')")
+    table_target.settings = {"existing_rows": "keep"}
+    sink = table_target.make()
+    TableImport(table_target, sink, ORDERS, 1, merged=A).whole(order("a", 1), upto=0x10)
+    TableImport(table_target, sink, ORDERS, 2, merged=B).whole(order("b", 1), upto=0x20)
+    check(table_target, order("a", 1), order("b", 1), order("c", 1, "theirs"))
+    TableImport(table_target, sink, ORDERS, 3, again=True, merged=A).whole(order("a", 2), upto=0x30)
+    check(table_target, order("a", 2), order("b", 1), order("c", 1, "theirs"))

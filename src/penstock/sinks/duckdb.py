@@ -30,6 +30,7 @@ from penstock.sinks.duckdb_schema import follow, follows_exactly
 from penstock.sinks.duckdb_snapshot import Snapshot, SnapshotSettings
 from penstock.sinks.duckdb_staging import StagedChanges, stage_changes
 from penstock.sinks.duckdb_tables import Tables
+from penstock.sinks.existing_rows import ExistingRowsSettings
 from penstock.sinks.target_owner import Owner
 from penstock.storage import why_unwritable
 
@@ -44,7 +45,7 @@ _HAS_RECORDS = f"""
 """
 
 
-class DuckDBSettings(SinkSettings):
+class DuckDBSettings(ExistingRowsSettings, SinkSettings):
     type: Literal["duckdb"] = "duckdb"
     path: Path
     memory: Size = Field(default=2 << 30, description="What DuckDB may use while it commits; beyond, it uses disk.")
@@ -164,8 +165,8 @@ class DuckDBSink(Sink[DuckDBSettings]):
             self._refuse_older_copy(position, held)
             if batch.part is not None:
                 tables = Tables(
-                    connection, self._owner, self.settings.unrepresentable
-                )  # of an import, which keeps nothing
+                    connection, self._owner, self.settings.unrepresentable, existing_rows=self.settings.existing_rows
+                )
                 self._imports(connection).commit(batch.part, staged, tables)
                 return
             if position is not None and batch.end <= position:

@@ -79,7 +79,7 @@ def _apply_table(
         connection.execute(f"DELETE FROM {target_of(changes[0].relation).sql}")
     for (relation, only_inserts), some in groupby(changes, key=lambda change: (change.relation, change.only_inserts)):
         target = target_of(relation)
-        if only_inserts:
+        if only_inserts and not (target.shared and relation.key):
             # At once: DuckDB compresses rows by the hundred thousand.
             inserts = [_opened(connection, target, change, change.inserts) for change in some if change.inserts]
             _insert(connection, target, relation, pa.concat_tables(inserts) if inserts else None)
@@ -100,6 +100,13 @@ def _apply_one(connection: duckdb.DuckDBPyConnection, target: Target, change: St
         _with_rows(
             connection,
             _opened(connection, target, change, change.deletes),
+            f"DELETE FROM {target.sql} t USING staged s WHERE {same}",
+        )
+    if target.shared and change.inserts and change.relation.key:  # a row of somebody else's may have the key
+        same = " AND ".join(f"t.{names[index]} = s.c{index}" for index in change.relation.key_indexes)
+        _with_rows(
+            connection,
+            _opened(connection, target, change, change.inserts),
             f"DELETE FROM {target.sql} t USING staged s WHERE {same}",
         )
     if change.removed:

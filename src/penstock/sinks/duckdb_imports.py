@@ -18,6 +18,7 @@ from penstock.errors import SinkUnavailable
 from penstock.lsn import LSN
 from penstock.sinks.contract import Imported, ImportPart, UnderWay
 from penstock.sinks.duckdb_changes import apply_to_shadow
+from penstock.sinks.duckdb_existing_rows import DeletedKeys
 from penstock.sinks.duckdb_file import CATALOG
 from penstock.sinks.duckdb_records import IMPORTS
 from penstock.sinks.duckdb_staging import StagedChanges
@@ -69,7 +70,8 @@ class Imports:
         0. An import that is complete, or was followed by a newer one that is, has nothing left to do.
         1. ``begin`` makes the shadow, and removes those of earlier imports of the table that did not come to an end.
         2. ``rows`` and ``changes`` go to the shadow, unless the record says that they are in it.
-        3. ``end`` puts the shadow in the target's place, and the table is ready.
+        3. ``end`` puts the shadow in the target's place, with rows that stay (``duckdb_existing_rows.py``), and the table is
+           ready.
         """
         if self._is_ready(part):
             return
@@ -107,7 +109,10 @@ class Imports:
         assert part.upto is not None
         if filling.replayed is not None and part.upto <= filling.replayed:
             return
-        self._record(replace(self._applied(filling, staged, tables, part.settled), replayed=part.upto))
+        filling = replace(self._applied(filling, staged, tables, part.settled), replayed=part.upto)
+        self._record(filling)
+        if tables.keeps_existing_rows:
+            DeletedKeys(self._connection, filling.shadow).note(filling.shadow, staged)
 
     def _end(self, part: ImportPart, filling: _Filling, tables: Tables) -> None:
         assert part.upto is not None
@@ -116,7 +121,8 @@ class Imports:
         if part.merged is not None and tables.has(part.relation.oid):
             tables.merge_in(part.relation, filled, part.merged, part.again)
         else:
-            tables.swap_in(filling.source, filled)
+            tables.swap_in(filling.source, filled, part.relation.key)
+        DeletedKeys(self._connection, filling.shadow).drop()
         self._execute(f"DELETE FROM {_READY} WHERE {_OURS} AND oid = ?", filling.oid)
         self._execute(
             f"INSERT INTO {_READY} VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -176,7 +182,9 @@ class Imports:
             oid, self._subscription,
         )  # fmt: skip
         for job, schema, table in left:
-            self._connection.execute(f"DROP TABLE IF EXISTS {Target(schema, table, {}, oid).sql}")
+            shadow = Target(schema, table, {}, oid)
+            self._connection.execute(f"DROP TABLE IF EXISTS {shadow.sql}")
+            DeletedKeys(self._connection, shadow).drop()
             self._forget(job)
 
     def _forget(self, job: int) -> None:

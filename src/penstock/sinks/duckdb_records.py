@@ -12,13 +12,14 @@ PROGRESS = f"""
 """
 
 # Which source table is which target table, and which column is which. ``kept``: columns that the source has no more.
-# ``enums``: the oids of columns' enum types, whose labels may be renamed.
+# ``enums``: the oids of columns' enum types, whose labels may be renamed. ``shared``: it has rows of somebody else's.
 TABLES = f"""
     CREATE TABLE IF NOT EXISTS {CATALOG}.penstock.tables
         (pipeline VARCHAR, sink VARCHAR, source_schema VARCHAR, source_table VARCHAR, target_table VARCHAR, columns VARCHAR);
     ALTER TABLE {CATALOG}.penstock.tables ADD COLUMN IF NOT EXISTS oid BIGINT;
     ALTER TABLE {CATALOG}.penstock.tables ADD COLUMN IF NOT EXISTS kept VARCHAR[];
     ALTER TABLE {CATALOG}.penstock.tables ADD COLUMN IF NOT EXISTS enums VARCHAR;
+    ALTER TABLE {CATALOG}.penstock.tables ADD COLUMN IF NOT EXISTS shared BOOLEAN;
 """
 
 # Tables whose import is complete, and up to where that brought them. Imports under way, each with the table that it

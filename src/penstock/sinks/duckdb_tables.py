@@ -17,14 +17,15 @@ import pyarrow as pa
 
 from penstock.changes import Column, Relation
 from penstock.config.unrepresentable import UnrepresentableSettings
-from penstock.errors import SinkRefused, UnrepresentableValue
+from penstock.errors import UnrepresentableValue
 from penstock.lsn import LSN, ZERO
 from penstock.pgoutput.types import typed
 from penstock.pgoutput.types.arrays import is_list
 from penstock.sinks.contract import Merged
 from penstock.sinks.duckdb_casts import same_kind
+from penstock.sinks.duckdb_existing_rows import DeletedKeys, Former, combined
 from penstock.sinks.duckdb_file import CATALOG, quoted
-from penstock.sinks.duckdb_owners import refuse_table_of_another
+from penstock.sinks.duckdb_owners import in_the_file, refuse_foreign, refuse_table_of_another
 from penstock.sinks.duckdb_records import IMPORTS, TABLES
 from penstock.sinks.duckdb_target import (
     Target,
@@ -46,6 +47,7 @@ from penstock.sinks.duckdb_target import (
     tell_of_other_columns,
 )
 from penstock.sinks.duckdb_types import as_text, duckdb_type
+from penstock.sinks.existing_rows import ExistingRows
 from penstock.sinks.merging import cannot_tell_apart
 from penstock.sinks.target_owner import Owner
 
@@ -67,20 +69,28 @@ class Tables:
         policies: UnrepresentableSettings,
         keep: bool = True,
         stream_at: LSN = ZERO,
+        existing_rows: ExistingRows = "refuse",
     ) -> None:
+        self._existing_rows = existing_rows
         self._connection, self._owner, self._keep, self._stream_at = connection, owner, keep, stream_at
         self._policies = policies
         connection.execute(TABLES)
         rows = connection.execute(
-            f"SELECT source_schema, source_table, target_table, columns, oid, kept, enums FROM {CATALOG}.penstock.tables "
-            "WHERE pipeline = ? AND sink = ?",
+            f"SELECT source_schema, source_table, target_table, columns, oid, kept, enums, shared "
+            f"FROM {CATALOG}.penstock.tables WHERE pipeline = ? AND sink = ?",
             list(owner),
         ).fetchall()
         self._known = {
             (schema, table): Target(
-                target_schema(schema), name, load_columns(columns), oid, tuple(kept or ()), json.loads(enums or "{}")
+                target_schema(schema),
+                name,
+                load_columns(columns),
+                oid,
+                tuple(kept or ()),
+                json.loads(enums or "{}"),
+                bool(shared),
             )
-            for schema, table, name, columns, oid, kept, enums in rows
+            for schema, table, name, columns, oid, kept, enums, shared in rows
         }
 
     def target(self, relation: Relation) -> Target:
@@ -190,7 +200,7 @@ class Tables:
         self._make_room(now)
         target = replace(known, schema=target_schema(now[0]), table=self._name_for(now, source))
         if (target.schema.lower(), target.table.lower()) != (known.schema.lower(), known.table.lower()):
-            self._refuse_foreign(target.schema, target.table)
+            refuse_foreign(self._connection, self._owner, target)
         if target.sql != known.sql:
             move(self._connection, known, target)
         self._forget(source)
@@ -211,7 +221,7 @@ class Tables:
     def _of(self, oid: int) -> tuple[Source, Target] | None:
         return next(((source, target) for source, target in self._known.items() if target.oid == oid), None)
 
-    def swap_in(self, source: Source, filled: Target) -> None:
+    def swap_in(self, source: Source, filled: Target, key: Sequence[str] = ()) -> None:
         """A table that an import has filled takes the place of what the file has of this source table:
 
         1. What the source's table of this oid has brought so far goes, under whatever name; what another one brought that
@@ -222,6 +232,9 @@ class Tables:
         All of it is one transaction, the caller's: there is no moment without the table, or with half of it.
         """
         before = self._known.get(source)
+        deleted = DeletedKeys(self._connection, filled)
+        if before is not None and before.oid == filled.oid and before.shared and self.keeps_existing_rows and key:
+            filled = combined(self._connection, filled, Former.of(before), key, deleted)
         for former in [known for known, target in self._known.items() if target.oid in (None, filled.oid)]:
             if former == source or self._known[former].oid is not None:
                 self._drop(former)
@@ -229,7 +242,14 @@ class Tables:
         target = replace(
             filled, schema=target_schema(source[0]), table=before.table if before else self._name_for(source)
         )
-        self._refuse_foreign(target.schema, target.table)
+        if target.table.lower() in in_the_file(self._connection, target.schema):
+            refuse_foreign(self._connection, self._owner, target, self._existing_rows, key)
+            former_table = Former.found(self._connection, filled, target.schema, target.table)
+            if self.keeps_existing_rows and key:
+                filled = combined(self._connection, filled, former_table, key, deleted)
+            else:
+                self._connection.execute(f"DROP TABLE {former_table.sql}")
+        target = replace(target, kept=filled.kept, shared=filled.shared)
         move(self._connection, filled, target)
         if before is None:
             _tell_of_other_name(source, target)
@@ -261,11 +281,12 @@ class Tables:
     def shadow(self, relation: Relation, job: int) -> Target:
         """A new table for an import to fill, beside the one that it will replace."""
         source, schema = (relation.schema, relation.table), target_schema(relation.schema)
-        name = free_name(f"{relation.table}__import_{job}", self._taken(schema) | self._in_the_file(schema))
+        name = free_name(f"{relation.table}__import_{job}", self._taken(schema) | in_the_file(self._connection, schema))
         target = new_target(relation, name, target_types(relation, self._policies))
         if source not in self._known:
             refuse_table_of_another(self._connection, self._owner, source, self._name_for(source))
-            self._refuse_foreign(schema, self._name_for(source))
+            place = replace(target, table=self._name_for(source))
+            refuse_foreign(self._connection, self._owner, place, self._existing_rows, relation.key)
             tell_of_other_columns(relation, None, target)
         create(self._connection, target)
         return target
@@ -304,7 +325,7 @@ class Tables:
         former = self._known.get(source)
         if former is None:
             return
-        taken = self._taken(former.schema) | self._in_the_file(former.schema)
+        taken = self._taken(former.schema) | in_the_file(self._connection, former.schema)
         aside = replace(former, table=free_name(f"{former.table}__before_{former.oid or 0}", taken))
         logger.warning(
             "%s is another table in the source than before: in the file the former one is called %s now.",
@@ -341,21 +362,9 @@ class Tables:
         ours = {target.table.lower() for target in self._known.values() if target.schema.lower() == schema.lower()}
         return ours | {name.lower() for (name,) in shadows}
 
-    def _in_the_file(self, schema: str) -> set[str]:
-        found = self._connection.execute(
-            "SELECT lower(table_name) FROM duckdb_tables() WHERE database_name = $1 AND lower(schema_name) = lower($2) "
-            "UNION SELECT lower(view_name) FROM duckdb_views() WHERE database_name = $1 AND lower(schema_name) = lower($2)",
-            [CATALOG, schema],
-        ).fetchall()
-        return {name for (name,) in found}
-
-    def _refuse_foreign(self, schema: str, table: str) -> None:
-        if table.lower() in self._in_the_file(schema):
-            raise SinkRefused(
-                f"The file has a table or view {schema}.{table} that did not come from the source, and the import of the "
-                "source's would take its place.",
-                "Move it away (ALTER TABLE … RENAME TO …) or drop it; then start again.",
-            )
+    @property
+    def keeps_existing_rows(self) -> bool:
+        return self._existing_rows == "keep"
 
     def _remember(self, source: Source, target: Target) -> Target:
         if source not in self._known:
@@ -363,7 +372,7 @@ class Tables:
         self._forget(source)
         self._connection.execute(
             f"INSERT INTO {CATALOG}.penstock.tables (pipeline, sink, source_schema, source_table, target_table, columns, oid, "
-            "kept, enums) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "kept, enums, shared) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 *self._owner,
                 *source,
@@ -372,6 +381,7 @@ class Tables:
                 target.oid,
                 list(target.kept),
                 json.dumps(target.enums),
+                target.shared,
             ],
         )
         self._known[source] = target

@@ -38,6 +38,7 @@ class Target:
     oid: int | None
     kept: tuple[str, ...] = ()
     enums: dict[str, int] = field(default_factory=dict)
+    shared: bool = False  # has rows of somebody else's: ``existing_rows: keep``
 
     @property
     def sql(self) -> str:

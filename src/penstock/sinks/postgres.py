@@ -27,6 +27,7 @@ from penstock.postgres.preflight_tables import Finding
 from penstock.schema_changes.kinds import SchemaChange
 from penstock.schema_changes.logged import LoggedCommand
 from penstock.sinks.contract import Batch, Imported, ImportPart, Sink
+from penstock.sinks.existing_rows import ExistingRowsSettings
 from penstock.sinks.postgres_bisect import Bisection, RefusedRow, Tolerance
 from penstock.sinks.postgres_changes import Applier
 from penstock.sinks.postgres_dead_letters import LetterBox
@@ -64,7 +65,7 @@ class DeadLetterSettings(Settings):
     max: int = Field(default=10_000, ge=1, description="Of one batch; with more, the sink stops.")
 
 
-class PostgresSettings(SinkSettings):
+class PostgresSettings(ExistingRowsSettings, SinkSettings):
     type: Literal["postgres"] = "postgres"
     url: SecretStr
     tables_schema: Literal["create", "existing"] = Field(
@@ -114,7 +115,7 @@ class PostgresSink(Sink[PostgresSettings]):
 
     def _new_tables(self) -> Tables:
         shapes = Shapes(self.settings.name, self.source, self.settings.replicate_ddl)
-        return Tables(self._owner, self.settings.tables_schema, shapes)
+        return Tables(self._owner, self.settings.tables_schema, shapes, self.settings.existing_rows)
 
     @property
     def _owner(self) -> Owner:

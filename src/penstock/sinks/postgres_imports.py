@@ -22,6 +22,7 @@ from penstock.postgres.connection import Connection
 from penstock.sinks.contract import Imported, ImportPart, UnderWay
 from penstock.sinks.copy_text import copy_lines, pieces
 from penstock.sinks.postgres_changes import Applier
+from penstock.sinks.postgres_existing_rows import DeletedKeys
 from penstock.sinks.postgres_filled import AddRows
 from penstock.sinks.postgres_sequences import restart_sequences
 from penstock.sinks.postgres_staging import StagedChanges
@@ -141,7 +142,8 @@ class Imports:
         0. An import that is complete, or was followed by a newer one that is, has nothing left to do.
         1. ``begin`` makes the shadow, and removes those of earlier imports of the table that did not come to an end.
         2. ``rows`` are in the shadow if an executor put them there; otherwise they, and ``changes``, go there now.
-        3. ``end`` puts the shadow in the target's place, and the table is ready.
+        3. ``end`` puts the shadow in the target's place, or its rows beside others (``postgres_existing_rows.py``), and the
+           table is ready.
         """
         if self._is_ready(connection, part):
             return False
@@ -165,6 +167,8 @@ class Imports:
             if filling.replayed is None or part.upto > filling.replayed:
                 filling = self._applied(connection, filling, staged, applier, None, part.settled)
                 self._record(connection, replace(filling, replayed=part.upto))
+                if self._tables.keeps_existing_rows:
+                    DeletedKeys(connection, filling.shadow).note(applier, staged)
         else:
             self._end(connection, part, filling, add)
         return True
@@ -192,7 +196,7 @@ class Imports:
     def _begin(self, connection: Connection, part: ImportPart) -> None:
         relation = part.relation
         self._remove_leftovers(connection, part.oid)
-        self._tables.refuse_rows_of_others(connection, (relation.schema, relation.table))
+        self._tables.refuse_rows_of_others(connection, (relation.schema, relation.table), relation.key)
         target = self._tables.shadow(connection, relation, part.job)
         shadow = target.schema, target.table
         self._record(
@@ -207,6 +211,7 @@ class Imports:
             self._tables.merge_in(connection, part.relation, shadow, part.merged, part.again, add)
         else:
             self._tables.swap_in(connection, part.relation, filling.source, shadow, part.job, add)
+        DeletedKeys(connection, filling.shadow).drop()
         self._forget(connection, part.job)
         connection.execute(
             "INSERT INTO penstock.imports VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (pipeline, sink, oid) DO UPDATE SET "
@@ -288,6 +293,7 @@ class Imports:
         ).fetchall()
         for job, schema, table in left:
             connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(schema, table)))
+            DeletedKeys(connection, (schema, table)).drop()
             self._forget(connection, job)
 
     def _forget(self, connection: Connection, job: int) -> None:

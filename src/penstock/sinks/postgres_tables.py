@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Literal, NoReturn
 
@@ -19,8 +19,10 @@ from penstock.lsn import ZERO
 from penstock.postgres.connection import Connection
 from penstock.postgres.target_names import Place
 from penstock.sinks.contract import Merged
+from penstock.sinks.existing_rows import ExistingRows, needs_key, rows_of_others
 from penstock.sinks.merging import cannot_tell_apart
 from penstock.sinks.postgres_columns import GoneColumns, fit, is_retyped
+from penstock.sinks.postgres_existing_rows import DeletedKeys, add_beside
 from penstock.sinks.postgres_filled import AddRows, replace_rows
 from penstock.sinks.postgres_rights import Rights
 from penstock.sinks.postgres_shapes import Shapes
@@ -37,8 +39,14 @@ _INDEXES = "SELECT c.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.
 class Tables:
     """The target tables of one sink. What it has looked up it keeps, until ``forget``."""
 
-    def __init__(self, owner: Owner, mode: Literal["create", "existing"], shapes: Shapes) -> None:
-        self._sink, self._mode, self._shapes = owner.sink, mode, shapes
+    def __init__(
+        self,
+        owner: Owner,
+        mode: Literal["create", "existing"],
+        shapes: Shapes,
+        existing_rows: ExistingRows = "refuse",
+    ) -> None:
+        self._sink, self._mode, self._shapes, self._existing_rows = owner.sink, mode, shapes, existing_rows
         self._records = TableRecords(owner)
         self._known: dict[int, tuple[Relation, Target]] = {}
         self.stream_at = ZERO  # where the batch begins that is being applied
@@ -173,8 +181,12 @@ class Tables:
             before = find(connection, schema, table)
         made = self._is_made(connection, source)
         if before is not None and (not made or self._mode == "existing" or is_depended_on(connection, before)):
-            self.refuse_rows_of_others(connection, source)
-            replace_rows(connection, before, shadow, relation.key, partial(add, source))
+            self.refuse_rows_of_others(connection, source, relation.key)
+            if self.keeps_existing_rows and not made and relation.key:
+                deleted = DeletedKeys(connection, (shadow.schema, shadow.table))
+                add_beside(connection, before, shadow, relation.key, deleted, partial(add, source))
+            else:
+                replace_rows(connection, before, shadow, relation.key, partial(add, source))
             self._records.put(connection, relation.oid, source, made)
         else:
             place = _beside(relation.schema, relation.table, job)
@@ -214,7 +226,11 @@ class Tables:
                 self._rename(connection, place, name)
                 self._records.put(connection, oid, name, self._is_made(connection, place))
 
-    def refuse_rows_of_others(self, connection: Connection, source: tuple[str, str]) -> None:
+    @property
+    def keeps_existing_rows(self) -> bool:
+        return self._existing_rows == "keep"
+
+    def refuse_rows_of_others(self, connection: Connection, source: tuple[str, str], key: Sequence[str]) -> None:
         """An import would take the place of rows that did not come from the source. An empty table may be there."""
         self._records.refuse_table_of_another(connection, source)
         there = find(connection, *source)
@@ -222,14 +238,14 @@ class Tables:
             return
         rights = Rights(connection, self._sink)
         rights.require(rights.on_table(*source))
+        if self._existing_rows == "replace" or (self.keeps_existing_rows and key):
+            return
         if self._records.of_name(connection, source) is not None:
             return
         if connection.execute(sql.SQL("SELECT FROM {} LIMIT 1").format(there.rows)).fetchone() is not None:
-            raise SinkRefused(
-                f"Sink {self._sink}: table {'.'.join(source)} of the target has rows that did not come from the source, and "
-                "the import of the source's would take their place.",
-                "Empty it, rename it or drop it; then start again.",
-            )
+            if self.keeps_existing_rows:
+                raise needs_key(self._sink, ".".join(source))
+            raise rows_of_others(self._sink, ".".join(source))
 
     def _is_made(self, connection: Connection, target: tuple[str, str]) -> bool:
         """The sink has made it."""

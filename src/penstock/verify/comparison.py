@@ -36,6 +36,8 @@ _ROWS_PER_BUCKET = 500
 _FEWEST_BUCKETS, _MOST_BUCKETS = 64, 16_384
 _ROWS_AT_ONCE = 2_000_000
 
+_ONLY_THERE = "(rows that the target alone has were not looked at: existing_rows is keep)"
+
 _R = TypeVar("_R")
 
 
@@ -44,6 +46,7 @@ class TableComparison:
     """``catch_up``: returns when the sink holds all that is committed by then. ``most``: differences to name.
 
     ``progress`` hears of the rows compared so far. ``keys_at_once``: suspects that are judged together.
+    ``shared``: the target's table has rows of somebody else's, so that one which the target alone has is no difference.
     """
 
     sink: str
@@ -54,6 +57,7 @@ class TableComparison:
     workers: int = 2
     most: int = 20
     keys_at_once: int = 2_000
+    shared: bool = False
     progress: Callable[[int], None] = lambda rows: None
 
     def run(self) -> TableReport:
@@ -73,7 +77,7 @@ class TableComparison:
         shared = 0
         more = False
         for buckets in _groups(source, target):
-            for keys in _slices(suspects(*self._keys(buckets)), self.keys_at_once):
+            for keys in _slices(suspects(*self._keys(buckets), of_source=self.shared), self.keys_at_once):
                 if len(differences) >= self.most:
                     more = True
                     break
@@ -126,7 +130,7 @@ class TableComparison:
             self.sink, relation.schema, relation.table,
             "differs" if differences else "changing" if unjudged else "equal", rows=int(source[0].sum()),
             differences=tuple(differences[: self.most]), more=more or len(differences) > self.most,
-            unjudged=tuple(unjudged), shared_keys=shared,
+            because=_ONLY_THERE if self.shared else None, unjudged=tuple(unjudged), shared_keys=shared,
         )  # fmt: skip
 
     @property

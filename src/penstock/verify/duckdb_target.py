@@ -14,6 +14,7 @@ from typing import TypeVar
 import duckdb
 import pyarrow as pa
 
+from penstock.changes import Relation
 from penstock.errors import SinkRefused, SinkUnavailable
 from penstock.imports.layout import TableLayout
 from penstock.imports.plan import Chunk
@@ -89,6 +90,18 @@ class DuckDBTarget:
             return LSN.parse(found[0][0]) if found else None
 
         return self.read(look)
+
+    def has_rows_of_others(self, relation: Relation) -> bool:
+        if self.settings.existing_rows != "keep":
+            return False
+        query = (
+            f"SELECT shared FROM {CATALOG}.penstock.tables "
+            "WHERE pipeline = ? AND sink = ? AND source_schema = ? AND source_table = ?"
+        )
+        found = self.read(
+            lambda engine: engine.execute(query, [*self._owner, relation.schema, relation.table]).fetchall()
+        )
+        return bool(found and found[0][0])
 
     def pair(self, layout: TableLayout) -> DuckDBPair | None:
         return self.ruled_pair(Expected(PlainRows(self.source_url, layout, self.publications)))

@@ -35,7 +35,8 @@ _ROW_SEED, _KEY_SEED = 0, 1  # two hashes that have nothing to do with each othe
 class PostgresTarget:
     """``url``: the target's. A connection to it is shared by all tables, and used by one thread at a time."""
 
-    def __init__(self, sink: str, url: str, source_url: str, pipeline: str = "") -> None:
+    def __init__(self, sink: str, url: str, source_url: str, pipeline: str = "", keeps_rows: bool = False) -> None:
+        self._keeps_rows = keeps_rows  # existing_rows: keep
         self._sink, self._source_url, self._owner = sink, source_url, Owner(pipeline, sink)
         self._url, self._lock, self._casting_lock = url, threading.Lock(), threading.Lock()
         self._casting: Connection | None = None
@@ -82,6 +83,17 @@ class PostgresTarget:
     def ruled_pair(self, expected: Expected) -> RuledPostgresPair | None:
         found = self._look_for(expected.rows.relation)
         return None if found is None else RuledPostgresPair(self, expected, found)
+
+    def has_rows_of_others(self, relation: Relation) -> bool:
+        if not self._keeps_rows:
+            return False
+        with self.session() as connection, translated_errors("Reading penstock.tables"):
+            row = connection.execute(
+                "select made from penstock.tables where (pipeline, sink) = (%s, %s) and target_schema = %s and "
+                "target_table = %s",
+                [*self._owner, relation.schema, relation.table],
+            ).fetchone()
+        return row == (False,)
 
     def _look_for(self, relation: Relation) -> TargetTable | None:
         with self.session() as connection, translated_errors(f"Looking for {relation.qualified_name}"):

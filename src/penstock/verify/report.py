@@ -53,7 +53,7 @@ class TableReport:
     differences: tuple[Difference, ...] = ()
     more: bool = False
     unjudged: tuple[Mapping[str, str | None], ...] = ()
-    because: str | None = None  # it was left out, or the sink has no such table
+    because: str | None = None  # it was left out, or the sink has no such table, or some rows were not compared
     target: str | None = None  # its name in the sink, if that is another
     together_with: tuple[str, ...] = ()  # tables that go to the same name, with nothing to tell their rows apart
     columns_left_out: Mapping[str, str] = field(default_factory=dict)  # by their names in the sink, and why

@@ -10,14 +10,16 @@ import pyarrow as pa
 from penstock.verify.target import Key
 
 
-def suspects(source: pa.Table, target: pa.Table) -> list[Key]:
-    """The keys that only one of the two has, or has more often, or with another hash. Columns k0, k1, …, h."""
+def suspects(source: pa.Table, target: pa.Table, of_source: bool = False) -> list[Key]:
+    """The keys that only one of the two has, or has more often, or with another hash. Columns k0, k1, …, h. ``of_source``: not
+    those that the target alone has."""
     names = [name for name in source.column_names if name != "h"]
     same = " AND ".join(f"a.{name} IS NOT DISTINCT FROM b.{name}" for name in names)
     keys = ", ".join(f"coalesce(a.{name}, b.{name})" for name in names)
     rows = f"SELECT {', '.join(names)}, (count(*), min(h), max(h)) AS seen FROM {{}} GROUP BY ALL"
+    join = "LEFT JOIN" if of_source else "FULL JOIN"
     query = (
-        f"SELECT {keys} FROM ({rows.format('s')}) AS a FULL JOIN ({rows.format('t')}) AS b ON {same} "
+        f"SELECT {keys} FROM ({rows.format('s')}) AS a {join} ({rows.format('t')}) AS b ON {same} "
         "WHERE a.seen IS DISTINCT FROM b.seen ORDER BY ALL"
     )
     return _asked(query, source, target)

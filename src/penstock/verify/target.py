@@ -110,6 +110,10 @@ class VerifiableTarget(Protocol):
         """The same of a table with rules."""
         ...
 
+    def has_rows_of_others(self, relation: Relation) -> bool:
+        """Whether the target's table has rows that somebody else put there, and that imports keep."""
+        ...
+
     def close(self) -> None: ...
 
 

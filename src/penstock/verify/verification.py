@@ -109,7 +109,8 @@ class Verification:
                 sink, table, standing, lambda: target.pair(layout) is not None, lambda: self._has_rows(layout)
             )
         else:
-            report = self._compared(sink, table, layout, pair, self._chunks(layout), standing)
+            shared = target.has_rows_of_others(layout.relation)
+            report = self._compared(sink, table, layout, pair, self._chunks(layout), standing, shared)
         return self._unless_imported_again(report, table, [table.oid], imports)
 
     def _ruled(self, found: Subscription) -> dict[int, RuledTables]:
@@ -142,19 +143,20 @@ class Verification:
         else:
             # Where a key cannot be looked up, all rows are read to judge some.
             keys_at_once = _KEYS_PER_SCAN if tables.transforms_key else _KEYS_AT_ONCE
-            report = self._compared(sink, table, tables.layout, pair, rows.chunks, standing, keys_at_once=keys_at_once)
+            shared = target.has_rows_of_others(rows.relation)
+            report = self._compared(sink, table, tables.layout, pair, rows.chunks, standing, shared, keys_at_once)
         return tables.described(self._unless_imported_again(report, table, oids, imports))
 
     def _compared(
         self, sink: str, table: PublishedTable, layout: TableLayout, pair: TablePair, chunks: Sequence[Chunk],
-        standing: Standing, keys_at_once: int = _KEYS_AT_ONCE,
+        standing: Standing, shared: bool, keys_at_once: int = _KEYS_AT_ONCE,
     ) -> TableReport:  # fmt: skip
         def moved(rows: int) -> None:
             self.progress(sink, table.qualified_name, rows, layout.rows_estimated)
 
         return TableComparison(
             sink, layout, pair, chunks, standing.catch_up, workers=min(4, self.config.source.copying.connections),
-            most=self.most, keys_at_once=keys_at_once, progress=moved,
+            most=self.most, keys_at_once=keys_at_once, shared=shared, progress=moved,
         ).run()  # fmt: skip
 
     def _chunks(self, layout: TableLayout) -> list[Chunk]:
@@ -205,4 +207,5 @@ def _target(
     if isinstance(settings, DuckDBSettings):
         return DuckDBTarget(settings, source_url, publications, pipeline)
     assert isinstance(settings, PostgresSettings)
-    return PostgresTarget(settings.name, settings.url.get_secret_value(), source_url, pipeline)
+    keeps_rows = settings.existing_rows == "keep"
+    return PostgresTarget(settings.name, settings.url.get_secret_value(), source_url, pipeline, keeps_rows)
