@@ -445,6 +445,20 @@ def test_an_import_fills_an_empty_table_that_somebody_made_and_never_drops_it(re
     assert replica.rows("select 'accounts'::regclass::oid") == before
 
 
+def test_an_import_adds_the_columns_that_a_table_of_somebody_else_lacks(replica: Replica) -> None:
+    replica.execute("create table accounts (id int primary key)")
+    Copy(replica).whole(account(1, "a", "n"))
+    assert replica.rows("select id, email, note from accounts") == [(1, "a", "n")]
+
+
+def test_an_import_into_existing_tables_stops_at_a_column_that_one_lacks(database: str, tmp_path: Path) -> None:
+    replica = Replica(database, tmp_path, schema="existing")
+    replica.execute("create table accounts (id int primary key, email text)")
+    with pytest.raises(SinkRefused, match=r"public\.accounts of the target has no column note"):
+        Copy(replica).whole(account(1, "a", "n"))
+    replica.close()
+
+
 def test_an_import_refuses_to_replace_rows_that_did_not_come_from_the_source(replica: Replica) -> None:
     replica.execute("create table accounts (id int primary key, email text, note text)")
     replica.execute("insert into accounts values (1, 'theirs')")

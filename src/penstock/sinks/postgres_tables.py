@@ -27,7 +27,7 @@ from penstock.sinks.postgres_filled import AddRows, replace_rows
 from penstock.sinks.postgres_rights import Rights
 from penstock.sinks.postgres_shapes import Shapes
 from penstock.sinks.postgres_table_records import TableRecords
-from penstock.sinks.postgres_target import Target, find, is_depended_on
+from penstock.sinks.postgres_target import Target, find, is_depended_on, lacks_column
 from penstock.sinks.postgres_unfollowed import fitting
 from penstock.sinks.target_owner import Owner
 
@@ -182,6 +182,7 @@ class Tables:
         made = self._is_made(connection, source)
         if before is not None and (not made or self._mode == "existing" or is_depended_on(connection, before)):
             self.refuse_rows_of_others(connection, source, relation.key)
+            before = self._with_columns_of(connection, before, shadow)
             if self.keeps_existing_rows and not made and relation.key:
                 deleted = DeletedKeys(connection, (shadow.schema, shadow.table))
                 add_beside(connection, before, shadow, relation.key, deleted, partial(add, source))
@@ -202,6 +203,21 @@ class Tables:
             )
             self._records.put(connection, relation.oid, source, True)
             self._shapes.settle(connection, relation, place, self._records.all(connection))
+
+    def _with_columns_of(self, connection: Connection, target: Target, shadow: Target) -> Target:
+        """A table that stays gets the columns that it lacks, before the rows come."""
+        missing = [column for column in shadow.columns if target.column(column.name) is None and not column.generated]
+        if not missing:
+            return target
+        if self._mode == "existing":
+            raise lacks_column(target, missing[0].name)
+        adds = (
+            sql.SQL("ADD COLUMN {} {}").format(sql.Identifier(column.name), sql.SQL(column.type)) for column in missing
+        )
+        alter = sql.SQL("ALTER TABLE {} {}").format(target.name, sql.SQL(", ").join(adds))
+        Rights(connection, self._sink).require_owner(target.schema, target.table, alter)
+        connection.execute(alter)
+        return _found(connection, target.schema, target.table)
 
     def merge_in(
         self, connection: Connection, relation: Relation, shadow: Target, merged: Merged, again: bool, add: AddRows

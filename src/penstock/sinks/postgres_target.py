@@ -123,11 +123,15 @@ class Target:
     def _column(self, relation: Relation, name: str) -> TargetColumn:
         column = self.column(name)
         if column is None:
-            raise SinkRefused(
-                f"Table {self.schema}.{self.table} of the target has no column {name}, which {relation.qualified_name} has.",
-                "Add the column, or set `schema: create` on the sink.",
-            )
+            raise lacks_column(self, name, relation.qualified_name)
         return column
+
+
+def lacks_column(target: Target, name: str, source: str = "the source's") -> SinkRefused:
+    return SinkRefused(
+        f"Table {target.schema}.{target.table} of the target has no column {name}, which {source} has.",
+        "Add the column, or set `schema: create` on the sink.",
+    )
 
 
 def listed(columns: Sequence[str]) -> sql.Composed:
