@@ -16,13 +16,21 @@ SMALL_CHUNKS = "workers: 2, chunk_bytes: 64KiB"
 class ImportingPipeline(PipelineWithImports):
     """What its processes say goes to ``<verb>.log``. At the end of a ``with`` block, those that are left are killed.
 
-    ``log``: more of the config's log section, after a comma.
+    ``log``: more of the config's log section, after a comma; ``settings``: more of the sinks that have tables, likewise.
     """
 
     def __init__(
-        self, url: str, directory: Path, log: str = "", mode: str = "copy_and_stream", target: str | None = None
+        self,
+        url: str,
+        directory: Path,
+        log: str = "",
+        mode: str = "copy_and_stream",
+        target: str | None = None,
+        settings: str = "",
     ) -> None:
-        super().__init__(url, directory, SMALL_CHUNKS, f"linger: 300ms{log}", mode=mode, target=target)
+        super().__init__(
+            url, directory, SMALL_CHUNKS, f"linger: 300ms{log}", mode=mode, target=target, settings=settings
+        )
         self._started: list[RunningPipeline] = []
 
     def __enter__(self) -> ImportingPipeline:
