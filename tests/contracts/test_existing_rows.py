@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -96,6 +97,18 @@ def test_a_later_import_keeps_them_again(filled: SinkUnderTest) -> None:
     copy_into(filled, "keep").whole(user(2), user(3), upto=0x10)
     copy_into(filled, "keep", job=2, again=True).whole(user(2, "new"), upto=0x20)
     assert found(filled) == [("1", "theirs", "a"), ("2", "new", "b"), ("3", "ours", None)]
+
+
+def test_they_stay_when_the_table_is_renamed_while_it_is_copied_again(filled: SinkUnderTest) -> None:
+    copy_into(filled, "keep").whole(user(2), upto=0x10)
+    copy = copy_into(filled, "keep", job=2, again=True)
+    copy.begin()
+    copy.rows(1, user(2))
+    copy.replay(0x20, [("insert", user(3))], replace(USERS, table="people"))
+    copy.end(0x20)
+    assert unordered(filled.rows(replace(USERS, table="people"))) == unordered(
+        [{"id": "1", "name": "theirs"}, {"id": "2", "name": "ours"}, {"id": "3", "name": "ours"}]
+    )
 
 
 def test_a_later_import_without_the_setting_replaces_them(filled: SinkUnderTest) -> None:

@@ -233,8 +233,9 @@ class Tables:
         """
         before = self._known.get(source)
         deleted = DeletedKeys(self._connection, filled)
-        if before is not None and before.oid == filled.oid and before.shared and self.keeps_existing_rows and key:
-            filled = combined(self._connection, filled, Former.of(before), key, deleted)
+        brought = self._of(filled.oid) if filled.oid is not None else None
+        if brought is not None and brought[1].shared and self.keeps_existing_rows and key:
+            filled = combined(self._connection, filled, Former.of(brought[1]), key, deleted)
         for former in [known for known, target in self._known.items() if target.oid in (None, filled.oid)]:
             if former == source or self._known[former].oid is not None:
                 self._drop(former)
