@@ -112,3 +112,14 @@ def combined(
     for table in (filled.sql, former.sql):
         connection.execute(f"DROP TABLE {table}")
     return target
+
+
+def taken_over(
+    connection: duckdb.DuckDBPyConnection, filled: Target, target: Target, key: Sequence[str], deleted: DeletedKeys
+) -> Target:
+    """The table that somebody else made makes way for the filled one; by ``key``, its rows stay."""
+    former = Former.found(connection, filled, target.schema, target.table)
+    if key:
+        return combined(connection, filled, former, key, deleted)
+    connection.execute(f"DROP TABLE {former.sql}")
+    return filled

@@ -1,4 +1,4 @@
-"""Tables of a DuckDB file that are not this sink's: another pipeline, or another sink, fills them, or somebody else made them."""
+"""Tables of a DuckDB file that are not this sink's: another pipeline or sink fills them, or somebody else made them."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from penstock.pgoutput.types import typed
 from penstock.pgoutput.types.arrays import is_list
 from penstock.sinks.contract import Merged
 from penstock.sinks.duckdb_casts import same_kind
-from penstock.sinks.duckdb_existing_rows import DeletedKeys, Former, combined
+from penstock.sinks.duckdb_existing_rows import DeletedKeys, Former, combined, taken_over
 from penstock.sinks.duckdb_file import CATALOG, quoted
 from penstock.sinks.duckdb_owners import in_the_file, refuse_foreign, refuse_table_of_another
 from penstock.sinks.duckdb_records import IMPORTS, TABLES
@@ -245,11 +245,7 @@ class Tables:
         )
         if target.table.lower() in in_the_file(self._connection, target.schema):
             refuse_foreign(self._connection, self._owner, target, self._existing_rows, key)
-            former_table = Former.found(self._connection, filled, target.schema, target.table)
-            if self.keeps_existing_rows and key:
-                filled = combined(self._connection, filled, former_table, key, deleted)
-            else:
-                self._connection.execute(f"DROP TABLE {former_table.sql}")
+            filled = taken_over(self._connection, filled, target, key if self.keeps_existing_rows else (), deleted)
         target = replace(target, kept=filled.kept, shared=filled.shared)
         move(self._connection, filled, target)
         if before is None:
