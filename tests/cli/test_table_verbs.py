@@ -42,7 +42,15 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     def copy(_: Pipeline, tables: Sequence[str] = (), stop: threading.Event | None = None) -> None:
         calls.append(("copy", list(tables), stop is not None and not stop.is_set()))
 
-    def run(_: Pipeline, once: bool = False, sinks: Sequence[str] = (), stop: object = None, copy: bool = True) -> None:
+    def run(
+        _: Pipeline,
+        once: bool = False,
+        sinks: Sequence[str] = (),
+        stop: object = None,
+        copy: bool = True,
+        begun: bool = False,
+    ) -> None:
+        assert begun
         calls.append(("run", once, list(sinks), copy))
 
     for name, stub in {"add_tables": add, "remove_tables": remove, "resync_tables": resync, "copy": copy}.items():
