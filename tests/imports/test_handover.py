@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import LogCorrupt
-from penstock.imports.handover import ChunkReceipt, Handover, Manifest
+from penstock.imports.handover import ChunkReceipt, Committed, Handover, Manifest
 from penstock.lsn import LSN
 from penstock.storage import Directory
 from penstock.testing.change_batches import relation
@@ -62,3 +62,18 @@ def test_what_is_removed_leaves_nothing(handover: Handover) -> None:
     (Path(handover.directory.path) / ".writing-4711-7.json").touch()  # by somebody who was killed
     handover.remove(7)
     assert [path.name for path in Path(handover.directory.path).iterdir()] == ["8.json"]
+
+
+def test_what_a_kill_within_a_removal_left_goes_and_imports_under_way_stay(handover: Handover, tmp_path: Path) -> None:
+    for job in (7, 8):
+        handover.write_manifest(Manifest(job, USERS, LSN(0x50)))
+        handover.write_receipt(job, receipt(1))
+        handover.write_committed(job, Committed((1,)))
+        Directory(handover.new_staging(job, 2)).create()
+    handover.directory.delete("7.json")  # and killed
+    handover.remove_orphans()
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.name[0] in "i78")
+    assert [name for name in left if "7" in name] == []
+    assert handover.receipts(8) == [1]
+    assert handover.committed(8) == Committed((1,))
+    assert Directory(handover.staging(8)).exists()

@@ -24,6 +24,7 @@ from penstock.storage import Directory
 
 _MANIFEST = re.compile(r"(\d+)\.json")
 _RECEIPT = re.compile(r"(\d+)-(\d+)\.receipt")
+_OF_JOB = re.compile(r"(?:import-)?(\d+)(?:\.committed|-\d+\.receipt)?")
 Trouble = Literal["retry", "stop", "lost"]
 _LSNS = ("needed_from", "from_lsn", "to_lsn")
 
@@ -169,6 +170,19 @@ class Handover:
         for number in self.receipts(job):
             self.remove_receipt(job, number)
         self.directory.remove_leftovers(f"{job}.", f"{job}-")
+
+    def remove_orphans(self) -> None:
+        """What a process that was killed within ``remove`` has left: files of jobs that have no manifest any more.
+
+        A job has its manifest before anything else, so one that begins at this moment is not taken for an orphan.
+        """
+        matches = (_OF_JOB.fullmatch(name) for name in self._names())
+        for job in {int(match[1]) for match in matches if match}:
+            if self.manifest(job) is None:
+                self.remove(job)
+
+    def _names(self) -> list[str]:
+        return [*(entry.name for entry in self.directory.entries()), *Directory(self._staging).directories()]
 
     def needed_from(self) -> LSN | None:
         """From where on imports need the log; None if there are none."""

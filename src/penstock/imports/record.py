@@ -42,6 +42,7 @@ class TableRecord:
 
     def load(self, own: Imported | None) -> None:
         """The sink's own record wins: the sink may have been restored from a backup, or made anew."""
+        self._handover.remove_orphans()
         noted = read_admission(self._parts, self._sink)
         self._version = noted.version + 1
         self._ready = dict(noted.ready if own is None else own.ready)
