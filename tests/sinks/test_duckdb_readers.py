@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -44,9 +45,21 @@ def test_the_reader_in_the_docs_comes_again_until_the_file_is_free(
     monkeypatch.chdir(tmp_path)
     with duckdb.connect("shop.duckdb") as shop:
         shop.execute("create schema public; create table public.orders as select 4711 as id")
+    connect, refusals = duckdb.connect, list[duckdb.IOException]()
+
+    def connect_beside_a_writer(*arguments: Any, **named: Any) -> duckdb.DuckDBPyConnection:
+        """The writer leaves when it was in the reader's way."""
+        try:
+            return connect(*arguments, **named)
+        except duckdb.IOException as refusal:
+            refusals.append(refusal)
+            writer.leave()
+            raise
+
     with OtherProcess(Path("shop.duckdb"), reads=False) as writer:
-        monkeypatch.setattr("time.sleep", lambda seconds: writer.leave())
+        monkeypatch.setattr(duckdb, "connect", connect_beside_a_writer)
         exec(blocks("python", ROOT / page)[0].text, {})
+    assert refusals
     assert capfd.readouterr().out
 
 
