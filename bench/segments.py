@@ -149,7 +149,9 @@ def cut_small(whole: Trickled, directory: Path) -> Trickled:
     file = directory / whole.file.name
     made = Trickled(whole.postgres, file, Pipeline(load_config(file)))
     log = made.pipeline.state.log
-    for stretch in log.contents().stretches:
+    contents = log.contents()
+    log.delete(contents.merged)
+    for stretch in contents.stretches:
         for name in stretch.segments:
             for content in _transactions(log.open(name)):
                 with open(f"{log.directory.path}/{content.name}", "wb") as stream:

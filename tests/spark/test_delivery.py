@@ -107,7 +107,7 @@ def test_a_sink_that_refuses_does_not_stop_the_other(spark: SparkSession, state:
     assert good_state is not None
     assert bad_state is not None
     assert (good_state.lsn, good_state.state) == (scripted.stream.end, "stopped")
-    assert (bad_state.state, bad_state.error) == ("failed", "The table is full of eels.")
+    assert (bad_state.state, bad_state.error) == ("failed", "The table is full of eels. Remove the eels.")
 
 
 @pytest.mark.parametrize("kind", [BuggySink, BuggyCommit, BuggyPrepare, ReceiptThatDoesNotPickle])
