@@ -78,7 +78,7 @@ class Trickled:
         with Part("capture", self.pipeline):
             while (captured := self.pipeline.state.capture()) is None or captured.updated_at < begun:
                 time.sleep(0.01)
-        return time.time() - begun
+            return time.time() - begun
 
 
 def trickled(postgres: EmbeddedPostgres, directory: Path, name: str, linger: str) -> Trickled:
