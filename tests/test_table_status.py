@@ -25,7 +25,7 @@ from tests.cli.command import write_config
 SINKS = [{"name": name, "type": "file", "path": name} for name in ("lake", "files")]
 MEMBERS = {
     "schema", "table", "sink", "state", "rows_copied", "rows_estimated", "bytes_copied", "bytes_estimated",
-    "rows_per_second", "seconds_left", "waiting_for", "error",
+    "rows_per_second", "seconds_left", "phase", "waiting_for", "error",
 }  # fmt: skip
 
 

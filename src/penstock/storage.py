@@ -152,7 +152,7 @@ class Directory:
             return None
         try:
             modified = os.stat(self.path).st_mtime_ns
-        except FileNotFoundError:
+        except OSError:  # missing or forbidden, which ``entries`` reports
             return None
         return modified if abs(time.time_ns() - modified) > _CLOCK_TICK_NS else None
 
