@@ -21,6 +21,7 @@ from penstock.changelog.truncates import truncated_since
 from penstock.errors import LogError, LogFull, LogGap, SegmentMissing
 from penstock.lsn import LSN
 from penstock.storage import Directory
+from penstock.testing.conditions import wait_until
 from tests.changelog.log_scripts import START, LoggedRow, LogScript, log_scripts, rows_of, write_log
 
 steady = settings(max_examples=60, derandomize=True, deadline=None)
@@ -346,3 +347,25 @@ def test_a_truncate_counts_from_its_own_place_also_within_a_union(tmp_path: Path
     log = ChangeLog(str(tmp_path))
     assert len(log.contents().stretches) == 2
     assert [truncated_since(log, 100, end) for end in ends[6:10]] == [True, True, False, False]
+
+
+def test_merging_continues_after_a_deletion_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = small_segments(tmp_path)
+    delete, refusals = Directory.delete, list[str]()
+
+    def refused_once(directory: Directory, name: str) -> None:
+        if not refusals:
+            refusals.append(name)
+            raise PermissionError(13, "Permission denied")
+        delete(directory, name)
+
+    for name in ("_LOOK_SECONDS", "_RETRY_SECONDS", "GRACE_SECONDS"):
+        monkeypatch.setattr(merging, name, 0.001)
+    monkeypatch.setattr(Directory, "delete", refused_once)
+    merger = merger_of(log)
+    merger.start()
+    try:
+        wait_until(lambda: len(files(log)) < FEWEST, what="the merged segments to be deleted")
+    finally:
+        merger.stop()
+    assert refusals

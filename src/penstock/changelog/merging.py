@@ -135,7 +135,7 @@ class Merger:
                 while self.step(time.monotonic()) and not self._stopping.is_set():
                     pass
                 delay = _LOOK_SECONDS
-            except LogError as error:  # no room, or a damaged segment, which whoever reads it reports
+            except (LogError, OSError) as error:  # no room or no right, or a damaged segment, which its readers report
                 logger.debug("Segments are not merged for the moment: %s", error)
                 delay = _RETRY_SECONDS
 
