@@ -10,11 +10,11 @@ import sys
 import threading
 import time
 
-from penstock.capture import Capture
+from penstock.capture.capture import Capture
 from penstock.changelog.log import ChangeLog
 from penstock.config.model import Config
 from penstock.lsn import LSN, ZERO
-from penstock.state import PipelineState
+from penstock.state.pipeline_state import PipelineState
 
 
 def measure(config: Config, until: LSN) -> tuple[float, float]:

@@ -14,14 +14,14 @@ import pyarrow as pa
 from psycopg import sql
 
 from bench.backlog import SERVER, create_table, fill
-from penstock.changes import ChangeBatch
-from penstock.imports.csv_rows import read_rows
-from penstock.imports.layout import TableLayout, table_layout
-from penstock.imports.plan import chunk_query, plan_chunks
-from penstock.imports.read_chunk import ChunkReader
+from penstock.changes.batch import ChangeBatch
 from penstock.lsn import ZERO
 from penstock.postgres.connection import Connection, connect
-from penstock.postgres.copy_out import past_libpq, through_libpq
+from penstock.postgres.reading.chunks import chunk_query, plan_chunks
+from penstock.postgres.reading.copy_out import past_libpq, through_libpq
+from penstock.postgres.reading.csv_rows import read_rows
+from penstock.postgres.reading.layout import TableLayout, table_layout
+from penstock.postgres.reading.read_chunk import ChunkReader
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 
 _ROUNDS = 3

@@ -6,9 +6,8 @@ import time
 
 import pyarrow as pa
 
-from penstock.changelog.changes_of_units import change_batches
 from penstock.changelog.log import ChangeLog
-from penstock.changelog.plan import plan
+from penstock.changelog.units import change_batches, plan
 from penstock.lsn import ZERO
 from penstock.pgoutput.types import typed
 

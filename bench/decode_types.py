@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 import numpy as np
 import pyarrow as pa
 
-from penstock.changes import Column
+from penstock.changes.batch import Column
 from penstock.pgoutput.types import typed
 
 NUMERIC_12_2 = (12 << 16 | 2) + 4

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.changes import INSERT, OLD_FULL, OLD_KEY, OLD_NONE, UPDATE, ChangeBatch, Relation
+from penstock.changes.batch import INSERT, OLD_FULL, OLD_KEY, OLD_NONE, UPDATE, ChangeBatch, Relation
 from penstock.sinks.events.format import EventFormat
-from penstock.sinks.events.json_format import JsonFormat
-from penstock.sinks.events.pgsink_format import PgsinkFormat
+from penstock.sinks.events.formats.json import JsonFormat
+from penstock.sinks.events.formats.pgsink import PgsinkFormat
 from penstock.testing.change_batches import FIRST_COMMIT_TIME, relation
 
 COLUMNS = {

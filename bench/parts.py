@@ -10,10 +10,10 @@ import time
 from types import TracebackType
 from typing import Literal
 
+from penstock.control.supervision import Task
 from penstock.imports.copying import CopierTask
 from penstock.lsn import LSN, ZERO
 from penstock.pipeline import Pipeline
-from penstock.supervision import Task
 
 
 class Part:
@@ -30,7 +30,7 @@ class Part:
         return self._process.pid
 
     def __enter__(self) -> Part:
-        self._process = subprocess.Popen([sys.executable, "-m", "penstock.child"], stdin=subprocess.PIPE)
+        self._process = subprocess.Popen([sys.executable, "-m", "penstock.cli.child"], stdin=subprocess.PIPE)
         assert self._process.stdin is not None
         self._process.stdin.write(self._task)
         self._process.stdin.flush()

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.changes import INSERT, OLD_NONE, ChangeBatch
+from penstock.changes.batch import INSERT, OLD_NONE, ChangeBatch
 from penstock.rules.compiled import CompiledRules
 from penstock.rules.model import RuleSettings
 from penstock.rules.transforms import parse_transform

@@ -21,11 +21,11 @@ from bench.parts import Part
 from penstock.changelog.admission import read_admission
 from penstock.changelog.segment import SegmentContent, SegmentFile, SegmentName, between
 from penstock.config.load import load_config
-from penstock.config.model import SparkSettings
 from penstock.lsn import LSN, ZERO
 from penstock.pipeline import Pipeline
 from penstock.postgres import catalog
 from penstock.postgres.connection import connect
+from penstock.settings.sections import SparkSettings
 from penstock.spark import ChangeSource
 from penstock.spark.session import open_session
 from penstock.testing.embedded_postgres import EmbeddedPostgres

@@ -14,8 +14,9 @@ from statistics import median
 
 import psycopg
 
-from penstock.postgres import migrations, schema_log
 from penstock.postgres.connection import Connection, connect
+from penstock.schema.log import triggers as schema_log
+from penstock.subscription import migrations
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 
 _COLUMNS = (

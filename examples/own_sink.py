@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import penstock
-from penstock.changes import ChangeBatch
-from penstock.config.sink import SinkSettings
+from penstock.changes.batch import ChangeBatch
+from penstock.sinks.settings import SinkSettings
 
 
 class TallySettings(SinkSettings):

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from penstock.changes import Relation
+from penstock.changes.batch import Relation
 from penstock.testing.change_batches import UNCHANGED, relation
 
 Row = dict[str, str | None]

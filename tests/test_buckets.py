@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.buckets import hash_text, in_bucket, linked_keys
+from penstock.changes.buckets import hash_text, in_bucket, linked_keys
 from penstock.testing.change_batches import changes
 from tests.table_histories import KEYED, SINGLE, History, histories
 

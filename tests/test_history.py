@@ -6,11 +6,11 @@ import struct
 
 import pytest
 
+from penstock.capture.history import HistoryCheck
 from penstock.errors import SourceSetBack
-from penstock.history import HistoryCheck
 from penstock.lsn import LSN, ZERO
 from penstock.pgoutput.messages import POSTGRES_EPOCH, Begin
-from penstock.postgres.timelines import parse_history
+from penstock.postgres.slot import parse_history
 
 TIME = POSTGRES_EPOCH + 1_000_000
 LAST = Begin(LSN(100), TIME, 731)

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.buckets import in_bucket, linked_keys
-from penstock.changes import ChangeBatch, Relation
+from penstock.changes.batch import ChangeBatch, Relation
+from penstock.changes.buckets import in_bucket, linked_keys
+from penstock.changes.net import NetChanges, codes, net, with_values_from_batch
 from penstock.lsn import LSN
-from penstock.net import NetChanges, codes, net, with_values_from_batch
 from penstock.sinks.contract import Batch
-from penstock.sinks.duckdb import DuckDBSink
+from penstock.sinks.duckdb.sink import DuckDBSink
 from penstock.testing.change_batches import UNCHANGED, changes
 from tests.import_histories import ImportHistory, import_histories, parts_of
 from tests.table_histories import FULL, SINGLE, WITHOUT_KEY, History, Row, Rows, bag, histories

@@ -14,7 +14,7 @@ from penstock.imports.handover import ChunkReceipt, Committed, Handover, Manifes
 from penstock.lsn import LSN
 from penstock.sinks.contract import Batch
 from penstock.sinks.staging import stage
-from penstock.state import PipelineState, SinkState
+from penstock.state.pipeline_state import PipelineState, SinkState
 from penstock.storage import Directory
 from penstock.testing.change_batches import relation
 from tests.changelog.log_scripts import LogScript, write_log

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from penstock.config.model import Config
+from penstock.control.supervision import repeated
 from penstock.pipeline import Pipeline
 from penstock.postgres.connection import connect
-from penstock.postgres.publication import published
-from penstock.supervision import repeated
+from penstock.subscription.publication import published
 from penstock.testing.conditions import wait_until
 
 

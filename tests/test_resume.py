@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.capture.resume import Positions, resume_point
 from penstock.errors import SlotLost, SourceGap, SourceSetBack, WrongServer
 from penstock.lsn import LSN
-from penstock.resume import Positions, resume_point
-from penstock.state import CaptureState, SourceState
+from penstock.state.pipeline_state import CaptureState, SourceState
 
 RECORDED = SourceState("shop", "7301", "shop_1")
 FRESH = Positions("shop_1", LSN(100), None, "7301", LSN(1000), None, None, None, {"lake": None})

@@ -10,53 +10,51 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.lsn import LSN
-from penstock.schema_changes import (
+from penstock.schema.applying import apply, apply_to_type
+from penstock.schema.definitions import (
+    ColumnDefinition,
+    Constraint,
+    Definition,
+    EnumDefinition,
+    EnumLabel,
+    ForeignKey,
+    IndexDefinition,
+    PartitionOf,
+    ReplicaIdentity,
+    SequenceDefinition,
+    Settings,
+    TableName,
+    TypeDefinition,
+)
+from penstock.schema.kinds import (
     AddColumn,
     AddEnumValue,
     AddForeignKey,
     AlterPart,
     AttachPartition,
     ChangeGenerated,
-    ColumnDefinition,
-    Constraint,
     CreateTable,
     CreateType,
-    Definition,
     DetachPartition,
     DropColumn,
     DropDefault,
     DropForeignKey,
     DropTable,
     DropType,
-    EnumDefinition,
-    EnumLabel,
-    ForeignKey,
-    IndexDefinition,
-    LoggedTable,
-    LoggedType,
     MoveTable,
     OtherCommand,
-    PartitionOf,
     RenameColumn,
     RenameEnumValue,
     RenamePart,
     RenameTable,
     ReplacePrimaryKey,
-    ReplicaIdentity,
     RetypeColumn,
     RewordPart,
     RewriteTable,
     SchemaChange,
-    SchemaLogRow,
-    SequenceDefinition,
     SetDefault,
-    Settings,
-    TableName,
-    TypeDefinition,
-    apply,
-    apply_to_type,
-    changes,
 )
+from penstock.schema.log.row import LoggedTable, LoggedType, SchemaLogRow, changes
 
 
 def row(*parts: LoggedTable | LoggedType, **more: Any) -> SchemaLogRow:

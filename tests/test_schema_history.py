@@ -13,8 +13,8 @@ from penstock.errors import ConfigError
 from penstock.lsn import LSN
 from penstock.pipeline import Pipeline
 from penstock.postgres.connection import connect
-from penstock.schema_changes import RenameTable
-from penstock.schema_history import definition_at, versions
+from penstock.schema.kinds import RenameTable
+from penstock.schema.log.history import definition_at, versions
 from tests.cli.command import Here, write_config
 from tests.cli.conftest import penstock
 

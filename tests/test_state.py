@@ -6,7 +6,7 @@ import pytest
 
 from penstock.errors import ConfigError, LogError, SinkUnavailable, SlotBusy
 from penstock.lsn import LSN
-from penstock.state import CaptureState, PipelineState, SinkState, SourceState, staged_batch_uri
+from penstock.state.pipeline_state import CaptureState, PipelineState, SinkState, SourceState, staged_batch_uri
 from penstock.storage import Directory
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from penstock.changelog.log import ChangeLog
 from penstock.config.model import Config
+from penstock.control.status import status
 from penstock.lsn import LSN
 from penstock.pipeline import Pipeline
 from penstock.postgres.connection import connect
-from penstock.state import CaptureState, SinkState, SourceState, now
-from penstock.status import status
+from penstock.state.pipeline_state import CaptureState, SinkState, SourceState, now
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 from tests.cli.conftest import capture_until
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
+from penstock.control.status import status
+from penstock.control.table_status import TableStatus
 from penstock.errors import LogError
 from penstock.imports import jobs
 from penstock.imports.chunk_queue import chunks_staged
 from penstock.imports.jobs import NewJob
-from penstock.imports.layout import table_layout
-from penstock.imports.plan import plan_chunks
 from penstock.pipeline import Pipeline
 from penstock.postgres.connection import Connection, connect
-from penstock.state import now
-from penstock.status import status
-from penstock.table_status import TableStatus
+from penstock.postgres.reading.chunks import plan_chunks
+from penstock.postgres.reading.layout import table_layout
+from penstock.state.pipeline_state import now
 from tests.cli.command import write_config
 
 SINKS = [{"name": name, "type": "file", "path": name} for name in ("lake", "files")]

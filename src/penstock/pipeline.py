@@ -20,33 +20,33 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from penstock.capture import Capture
+from penstock.capture.capture import Capture
+from penstock.capture.resume import require_same_server
 from penstock.config.load import load_config
 from penstock.config.model import Config
-from penstock.config.tables import table_names
+from penstock.control.readiness import Readiness, telling_what_stays
+from penstock.control.supervision import ChildMisconfigured, Role, Supervisor, repeated
+from penstock.control.table_status import TableStatus
+from penstock.control.tables import Tables
 from penstock.errors import ConfigError, PenstockError, SourceRefused
+from penstock.findings import Finding
 from penstock.imports.copying import CopierTask
 from penstock.imports.manager import Manager, chosen_tables
 from penstock.lsn import LSN, ZERO
-from penstock.postgres import catalog, migrations, subscription
+from penstock.postgres import catalog
 from penstock.postgres.connection import Connection, connect
-from penstock.postgres.leftovers import Leftover, NotAllRemoved
-from penstock.postgres.preflight import Finding
-from penstock.postgres.publication import Reconciliation
-from penstock.postgres.schema_log_setup import administrating, log_schema_changes
-from penstock.postgres.subscription import Subscription
 from penstock.postgres.tables import tables_matching
-from penstock.publications_read import write_publications_read
-from penstock.readiness import Readiness, telling_what_stays
-from penstock.resume import require_same_server
-from penstock.schema_history import Version, versions
+from penstock.schema.log.history import Version, versions
+from penstock.settings.tables import table_names
 from penstock.sinks.contract import Sink
 from penstock.sinks.dead_letters import DeadLetter, DeadLetters, Replayed
 from penstock.sinks.registry import sink_class
-from penstock.state import PipelineState, SourceState
-from penstock.supervision import ChildMisconfigured, Role, Supervisor, repeated
-from penstock.table_status import TableStatus
-from penstock.tables import Tables
+from penstock.state.pipeline_state import PipelineState, SourceState
+from penstock.state.publications_read import write_publications_read
+from penstock.subscription import migrations, subscription
+from penstock.subscription.publication import Reconciliation
+from penstock.subscription.schema_log import administrating, log_schema_changes
+from penstock.subscription.subscription import Leftover, NotAllRemoved, Subscription
 from penstock.verify.report import Progress, TableReport, unwatched
 
 logger = logging.getLogger(__name__)
@@ -198,7 +198,7 @@ class Pipeline:
         self, tables: Sequence[str] = (), sinks: Sequence[str] = (), most: int = 20, progress: Progress = unwatched
     ) -> Iterator[TableReport]:
         """Compares what the sinks hold of these tables, or of all, with the source. ``most``: of differing keys to name."""
-        from penstock.verify.verification import Verification  # brings the clients of sinks
+        from penstock.control.verification import Verification  # brings the clients of sinks
 
         self.state.require_owner(self.config.name)
         with closing(connect(self._url, application_name="penstock verify")) as connection:
@@ -353,7 +353,7 @@ class Pipeline:
         """``deliver`` in a child process that is kept alive. ``once``: until every sink holds all that the log has now."""
         self.sinks(sinks)
         if self.config.rules:
-            from penstock.rules.validation import refuse_unfit_where_known
+            from penstock.imports.rule_checks import refuse_unfit_where_known
 
             refuse_unfit_where_known(self.config, self.state.parts)
         stop = stop or threading.Event()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.changelog.clustering import Clusterer, DescribeRelation
 from penstock.changelog.log import ChangeLog
 from penstock.changelog.runs import chunk
-from penstock.changes import MESSAGES, Relation
+from penstock.changes.batch import MESSAGES, Relation
 from penstock.lsn import LSN
 from penstock.testing import scripted_stream as script
 from penstock.testing.change_batches import FIRST_COMMIT_TIME, relation

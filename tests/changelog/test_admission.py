@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.changelog.admission import Admission, Ready, read_admission, write_holds, write_ready
-from penstock.changes import MESSAGES
+from penstock.changes.batch import MESSAGES
 from penstock.lsn import LSN, ZERO
 from penstock.storage import Directory
 

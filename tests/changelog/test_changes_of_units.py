@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.changelog import changes_of_units
-from penstock.changelog.changes_of_units import change_batches
+from penstock.changelog import units as changes_of_units
 from penstock.changelog.log import ChangeLog
-from penstock.changelog.plan import WorkUnit, plan
+from penstock.changelog.units import WorkUnit, change_batches, plan
 from penstock.errors import LogCorrupt
 from penstock.lsn import LSN
 from tests.changelog.log_scripts import START, LogScript, version, write_log

@@ -12,7 +12,7 @@ from penstock.changelog.clustering import Clusterer
 from penstock.changelog.log import ChangeLog
 from penstock.changelog.runs import chunk
 from penstock.changelog.segment import SegmentContent
-from penstock.changes import MESSAGES, Relation
+from penstock.changes.batch import MESSAGES, Relation
 from penstock.errors import DecodeError
 from penstock.lsn import LSN
 from penstock.pgoutput.columns import decode

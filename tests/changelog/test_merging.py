@@ -10,14 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.changelog import merging
-from penstock.changelog.changes_of_units import change_batches
+from penstock.changelog import upkeep as merging
 from penstock.changelog.log import ChangeLog, Stretch
-from penstock.changelog.merging import FEWEST, GRACE_SECONDS, Merger, group_to_merge
-from penstock.changelog.plan import plan
-from penstock.changelog.retention import Retention
 from penstock.changelog.segment import SegmentFile, SegmentName
-from penstock.changelog.truncates import truncated_since
+from penstock.changelog.units import change_batches, plan, truncated_since
+from penstock.changelog.upkeep import FEWEST, GRACE_SECONDS, Merger, Retention, group_to_merge
 from penstock.errors import LogError, LogFull, LogGap, SegmentMissing
 from penstock.lsn import LSN
 from penstock.storage import Directory

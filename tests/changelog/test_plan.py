@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.changelog import plan as planning
-from penstock.changelog.changes_of_units import change_batches
+from penstock.changelog import units as planning
 from penstock.changelog.log import ChangeLog
-from penstock.changelog.plan import only, plan
-from penstock.changes import MESSAGES, OP_NAMES, TRUNCATE, ChangeBatch, Relation
+from penstock.changelog.units import change_batches, only, plan
+from penstock.changes.batch import MESSAGES, OP_NAMES, TRUNCATE, ChangeBatch, Relation
 from penstock.lsn import LSN
 from penstock.testing import scripted_stream as script
 from penstock.testing.change_batches import relation

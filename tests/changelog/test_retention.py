@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from penstock.changelog.log import ChangeLog
-from penstock.changelog.retention import Retention
+from penstock.changelog.upkeep import Retention
 from penstock.lsn import LSN
 from penstock.testing.change_batches import FIRST_COMMIT_TIME
 from tests.changelog.log_scripts import LogScript, write_log

@@ -10,7 +10,7 @@ from psycopg import sql
 from penstock.pipeline import Pipeline
 from penstock.postgres import catalog
 from penstock.postgres.connection import connect
-from penstock.state import SinkState, now
+from penstock.state.pipeline_state import SinkState, now
 from tests.cli.command import Here, write_config
 from tests.cli.conftest import capture_until
 

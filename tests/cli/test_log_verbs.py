@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from penstock.changelog.log import ChangeLog
+from penstock.control.log_events import LogRange
+from penstock.control.log_query import query
 from penstock.errors import LogCorrupt
-from penstock.log_events import LogRange
-from penstock.log_query import query
 from penstock.pipeline import Pipeline
 from tests.cli.command import Here, write_config
 

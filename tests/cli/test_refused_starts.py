@@ -110,8 +110,8 @@ def test_a_file_that_was_filled_from_another_source_is_refused_at_once(
 ) -> None:
     import duckdb
 
-    from penstock.config.sink import SinkSettings
     from penstock.sinks.registry import sink_class
+    from penstock.sinks.settings import SinkSettings
 
     kind = sink_class("duckdb")
     settings: SinkSettings = kind.Settings.model_validate(

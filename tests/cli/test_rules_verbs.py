@@ -10,7 +10,7 @@ import yaml
 
 from penstock.config.load import parse_config
 from penstock.postgres.connection import connect
-from penstock.rules.convert.pgstream_transformers import TRANSFORMERS
+from penstock.rules.convert.pgstream import TRANSFORMERS
 from penstock.rules.model import RuleSettings
 from tests.cli.command import Here, Outcome, write_config
 

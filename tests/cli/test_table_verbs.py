@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from penstock.control.table_status import TableStatus
 from penstock.errors import ImportFailed
 from penstock.pipeline import Pipeline
 from penstock.postgres.connection import connect
-from penstock.table_status import TableStatus
 from tests.cli.command import Here, write_config
 
 NOWHERE = "postgresql://me@127.0.0.1:1/shop"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
-from penstock.cli.status_table import WithoutTrailingBlanks
+from penstock.cli.inspect_commands import WithoutTrailingBlanks
 from penstock.cli.tables_view import MOST_BARS, duration, progress_bars, progress_line, summary, tables_table
-from penstock.table_status import TableStatus
+from penstock.control.table_status import TableStatus
 
 ORDERS = TableStatus(
     "public", "orders", "lake", "copying", 1_234_000, 5_000_000, 100 << 20, 400 << 20, 310_000.0, 12.1

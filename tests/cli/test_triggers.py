@@ -8,8 +8,8 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from penstock.pipeline import Pipeline
-from penstock.postgres import schema_log
 from penstock.postgres.connection import connect
+from penstock.schema.log import triggers as schema_log
 from tests.cli.command import Here, write_config
 
 

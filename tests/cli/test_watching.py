@@ -16,7 +16,7 @@ from penstock.config.load import load_config
 from penstock.config.model import Config
 from penstock.lsn import LSN
 from penstock.pipeline import Pipeline
-from penstock.state import CaptureState, PipelineState, SinkState, SourceState, now
+from penstock.state.pipeline_state import CaptureState, PipelineState, SinkState, SourceState, now
 from penstock.testing.conditions import wait_until
 from tests.cli.command import write_config
 

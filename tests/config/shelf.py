@@ -7,8 +7,8 @@ from typing import Self
 
 from pydantic import SecretStr, field_validator
 
-from penstock.config.sink import SinkSettings
 from penstock.sinks.contract import Sink
+from penstock.sinks.settings import SinkSettings
 
 
 class ShelfSettings(SinkSettings):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.config.load import load_config
-from penstock.module_path import VARIABLE, look_for_inherited_modules
+from penstock.config.module_path import VARIABLE, look_for_inherited_modules
 from penstock.sinks.registry import sink_class
 
 CONFIG = """

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from penstock.config.load import parse_config
 from penstock.config.model import Config
-from penstock.config.secrets import HIDDEN, redact
 from penstock.errors import ConfigError
+from penstock.settings.secrets import HIDDEN, redact
 
 SHELF = "tests.config.shelf:ShelfSink"
 # Too odd to be part of a message by chance, with the characters that URLs, YAML and conninfo treat apart.

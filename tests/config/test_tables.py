@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.config.tables import TableSelection
+from penstock.settings.tables import TableSelection
 
 
 @pytest.mark.parametrize(

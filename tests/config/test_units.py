@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_core import PydanticCustomError
 
-from penstock.config.units import format_duration, format_size, parse_duration, parse_size
+from penstock.settings.units import format_duration, format_size, parse_duration, parse_size
 
 
 @pytest.mark.parametrize(

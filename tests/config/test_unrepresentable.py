@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.config.load import parse_config
-from penstock.config.unrepresentable import UnrepresentableSettings
 from penstock.errors import ConfigError
+from penstock.sinks.settings import UnrepresentableSettings
 
 HEAD = "name: shop\nsource: {url: 'postgresql://ada@db/shop'}\nsinks:\n"
 

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import duckdb
 
-from penstock.changes import Relation
+from penstock.changes.batch import Relation
 from penstock.sinks.contract import Sink
-from penstock.sinks.duckdb import DuckDBSink
+from penstock.sinks.duckdb.sink import DuckDBSink
 from tests.contracts.sink_under_test import Row, SinkUnderTest
 
 

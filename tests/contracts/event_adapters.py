@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
-from penstock.changes import Relation
+from penstock.changes.batch import Relation
 from penstock.sinks.contract import Sink
 from penstock.sinks.events import FormatName
-from penstock.sinks.file import FileSettings, FileSink
+from penstock.sinks.file.sink import FileSettings, FileSink
 from penstock.sinks.stdout import StdoutSettings, StdoutSink
 from tests.contracts.sink_under_test import Row, SinkUnderTest
 

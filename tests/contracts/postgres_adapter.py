@@ -10,9 +10,9 @@ import psycopg
 from psycopg import conninfo, sql
 from pydantic import SecretStr
 
-from penstock.changes import Relation
+from penstock.changes.batch import Relation
 from penstock.sinks.contract import Sink
-from penstock.sinks.postgres import PostgresSink
+from penstock.sinks.postgres.sink import PostgresSink
 from tests.contracts.sink_under_test import Row, SinkUnderTest
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.changes import ChangeBatch, Relation
+from penstock.changes.batch import ChangeBatch, Relation
 from penstock.lsn import LSN
 from penstock.sinks.contract import Batch, ImportPart, Merged, Sink
 from penstock.testing.change_batches import changes

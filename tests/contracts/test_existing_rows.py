@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from penstock.errors import SinkRefused
-from penstock.sinks.duckdb import DuckDBSettings
+from penstock.sinks.duckdb.sink import DuckDBSettings
+from penstock.sinks.duckdb.verify import DuckDBTarget
+from penstock.sinks.postgres.verify import PostgresTarget
+from penstock.sinks.verifying import VerifiableTarget
 from penstock.testing.change_batches import changes, relation
-from penstock.verify.duckdb_target import DuckDBTarget
-from penstock.verify.postgres_target import PostgresTarget
-from penstock.verify.target import VerifiableTarget
 from tests.contracts.sink_under_test import Row, SinkUnderTest, deliver, unordered
 from tests.contracts.table_import import TableImport
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.changes import Relation
+from penstock.changes.batch import Relation
 from penstock.sinks.events import FormatName
 from penstock.testing.change_batches import changes, relation
 from tests.contracts.event_adapters import EventSinkUnderTest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 
-from penstock.changes import ChangeBatch
+from penstock.changes.batch import ChangeBatch
 from penstock.lsn import ZERO
 from penstock.testing.change_batches import changes, messages, relation
 from tests.contracts.sink_under_test import Row, SinkUnderTest, deliver, unordered, write

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.changes import Relation
+from penstock.changes.batch import Relation
 from penstock.testing.change_batches import UNCHANGED, changes, relation
 from tests.contracts.sink_under_test import Row, SinkUnderTest, deliver, unordered
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from penstock.demo.comparison import TableComparison
 from penstock.demo.display import Display, Figures, Meter
 from penstock.lsn import LSN
-from penstock.state import PipelineState, SinkState
+from penstock.state.pipeline_state import PipelineState, SinkState
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.changes import Relation
+from penstock.changes.batch import Relation
 from penstock.lsn import LSN
 from penstock.sinks.events import EventFormat, Position
 from penstock.testing.change_batches import FIRST_COMMIT_TIME, UNCHANGED, changes, messages, relation
@@ -41,7 +41,7 @@ def _schema_line(event_format: EventFormat, table: Relation) -> str:
 
 
 if __name__ == "__main__":
-    from penstock.sinks.events.json_format import JsonFormat
-    from penstock.sinks.events.pgsink_format import PgsinkFormat
+    from penstock.sinks.events.formats.json import JsonFormat
+    from penstock.sinks.events.formats.pgsink import PgsinkFormat
 
     print("\n".join([*event_lines(JsonFormat()), "", *event_lines(PgsinkFormat())]))

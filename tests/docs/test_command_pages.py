@@ -13,8 +13,8 @@ import typer
 from typer.main import get_command
 
 from penstock.cli.main import app
-from penstock.sinks.events.json_format import JsonFormat
-from penstock.sinks.events.pgsink_format import PgsinkFormat
+from penstock.sinks.events.formats.json import JsonFormat
+from penstock.sinks.events.formats.pgsink import PgsinkFormat
 from tests.docs.event_examples import event_lines
 from tests.docs.help_texts import COMMANDS, help_texts, shown_texts
 from tests.docs.pages import PAGES, ROOT, Block, blocks, headings, prose

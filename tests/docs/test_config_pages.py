@@ -10,13 +10,14 @@ import yaml
 from pydantic import SecretStr
 
 from penstock.config.load import load_config, parse_config
-from penstock.config.model import ApiSettings, Config, CopySettings, LogSettings, SourceSettings, SparkSettings
-from penstock.config.settings import Settings
-from penstock.config.sink import BatchSettings, SinkSettings
-from penstock.config.tables import TableSelection
+from penstock.config.model import Config
 from penstock.error_policy import POLICIES, Verdict
 from penstock.rules.model import RuleSettings
+from penstock.settings.base import Settings
+from penstock.settings.sections import ApiSettings, CopySettings, LogSettings, SourceSettings, SparkSettings
+from penstock.settings.tables import TableSelection
 from penstock.sinks.registry import SINKS, sink_class
+from penstock.sinks.settings import BatchSettings, SinkSettings
 from tests.docs.pages import ROOT, Block, blocks, headings, section, table_rows
 
 CONFIG_PAGE = ROOT / "docs" / "config.md"

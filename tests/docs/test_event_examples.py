@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.config.tables import TableSelection
 from penstock.postgres.connection import connect
 from penstock.postgres.tables import tables_matching
-from penstock.rules.source_tables import source_tables
+from penstock.rules.checks.source_tables import source_tables
+from penstock.settings.tables import TableSelection
 from tests.docs.event_examples import DOCUMENTS, EXAMPLE
 
 

@@ -17,7 +17,7 @@ import duckdb
 import psycopg
 import pytest
 
-from penstock.spark.java import java_home
+from penstock.spark.startup.java import java_home
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 from tests.docs.pages import ROOT, blocks
 

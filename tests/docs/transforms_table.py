@@ -13,12 +13,11 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from penstock.config.settings import Settings
 from penstock.rules.transforms import TRANSFORMS, parse_transform, transform_class
 from penstock.rules.transforms.contract import Example, Transform
+from penstock.rules.transforms.documents import HstoreEdit, JsonEdit
 from penstock.rules.transforms.generator import Generator
-from penstock.rules.transforms.hstore_edits import HstoreEdit
-from penstock.rules.transforms.json_edits import JsonEdit
+from penstock.settings.base import Settings
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "transforms.md"
 _PART = re.compile(r"(?<=<!-- transforms -->\n).*?(?=<!-- end of transforms -->)", re.DOTALL)

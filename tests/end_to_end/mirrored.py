@@ -13,7 +13,7 @@ import duckdb
 import psycopg
 from pyspark.sql import SparkSession
 
-from penstock.capture import Capture
+from penstock.capture.capture import Capture
 from penstock.config.model import Config
 from penstock.errors import PenstockError
 from penstock.pipeline import Pipeline

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.publications_read import in_step
+from penstock.state.publications_read import in_step
 from penstock.testing.conditions import wait_until
 from tests.end_to_end.replicated import Replicated, execute, rows
 

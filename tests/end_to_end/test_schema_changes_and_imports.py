@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 from penstock.imports.handover import Manifest
 from penstock.lsn import LSN
 from penstock.postgres.connection import connect
-from penstock.postgres.recomputations import recomputations
-from penstock.schema_changes import RetypeColumn
+from penstock.schema.kinds import RetypeColumn
+from penstock.schema.log.recomputations import recomputations
 from penstock.sinks.contract import Sink
-from penstock.sinks.duckdb import DuckDBSink
-from penstock.sinks.postgres import PostgresSink
+from penstock.sinks.duckdb.sink import DuckDBSink
+from penstock.sinks.postgres.sink import PostgresSink
 from penstock.spark.import_delivery import ImportDelivery
 from tests.imports.pipeline_with_imports import PipelineWithImports
 from tests.recovery.comparison import differences, duckdb_rows, source_rows

@@ -13,8 +13,8 @@ import duckdb
 import psycopg
 from pyspark.sql import SparkSession
 
-from penstock.postgres import schema_log
 from penstock.postgres.connection import connect
+from penstock.schema.log import triggers as schema_log
 from tests.imports.pipeline_with_imports import PipelineWithImports
 
 TABLES = """

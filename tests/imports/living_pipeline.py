@@ -13,10 +13,10 @@ import psycopg
 from psycopg import sql
 
 from penstock.config.load import load_config
-from penstock.config.sink import SinkSettings
+from penstock.control.table_status import TableStatus
 from penstock.lsn import LSN
 from penstock.pipeline import Pipeline
-from penstock.table_status import TableStatus
+from penstock.sinks.settings import SinkSettings
 from penstock.testing.conditions import wait_until
 from tests.imports.pipeline_with_imports import PipelineWithImports
 from tests.recovery.workload import Table

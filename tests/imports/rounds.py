@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from penstock.config.model import SparkSettings
+from penstock.settings.sections import SparkSettings
 from penstock.spark.session import close_session, open_session
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 from tests.imports.pipeline_with_imports import PipelineWithImports

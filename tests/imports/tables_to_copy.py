@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from psycopg import sql
 
-from penstock.changes import ChangeBatch
-from penstock.imports.layout import TableLayout, table_layout
-from penstock.imports.plan import Chunk, plan_chunks
-from penstock.imports.read_chunk import ChunkReader
+from penstock.changes.batch import ChangeBatch
 from penstock.lsn import LSN, ZERO
 from penstock.postgres.connection import Connection
+from penstock.postgres.reading.chunks import Chunk, plan_chunks
+from penstock.postgres.reading.layout import TableLayout, table_layout
+from penstock.postgres.reading.read_chunk import ChunkReader
 from penstock.postgres.replication_stream import ReplicationStream
 from penstock.testing.conditions import wait_until
 from tests.pgoutput.reference_decoder import decode_one

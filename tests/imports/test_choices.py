@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from penstock.config.tables import TableSelection
-from penstock.imports.choices import Choices, choices, choose
-from penstock.postgres import migrations
+from penstock.imports.manager import Choices, choices, choose
 from penstock.postgres.connection import Connection
+from penstock.settings.tables import TableSelection
+from penstock.subscription import migrations
 
 PATTERNS = TableSelection(include=("public.*",), exclude=("public.audit",))
 

@@ -10,11 +10,11 @@ import pytest
 from penstock.changelog.admission import Ready, read_admission, write_ready
 from penstock.imports import jobs
 from penstock.imports.jobs import Job
-from penstock.imports.layout import table_layout
-from penstock.imports.plan import chunk_query, plan_chunks
 from penstock.lsn import LSN
 from penstock.pipeline import Pipeline
 from penstock.postgres.connection import Connection
+from penstock.postgres.reading.chunks import chunk_query, plan_chunks
+from penstock.postgres.reading.layout import table_layout
 from tests.cli.command import write_config
 
 FILES = {"name": "files", "type": "file", "path": "events"}

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from penstock.changes import OLD_NONE, READ, Relation
+from penstock.changes.batch import OLD_NONE, READ, Relation
 from penstock.errors import DecodeError
-from penstock.imports import csv_rows as module
-from penstock.imports.csv_rows import csv_rows, read_rows
 from penstock.lsn import LSN
+from penstock.postgres.reading import csv_rows as module
+from penstock.postgres.reading.csv_rows import csv_rows, read_rows
 from penstock.testing.change_batches import relation
 
 steady = settings(derandomize=True, deadline=None, max_examples=300)

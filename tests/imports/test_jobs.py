@@ -7,15 +7,15 @@ from itertools import chain
 import psycopg
 import pytest
 
-from penstock.changes import Column, Relation
+from penstock.changes.batch import Column, Relation
 from penstock.errors import SourceRefused
 from penstock.imports import jobs
 from penstock.imports.jobs import Job, NewJob
-from penstock.imports.layout import Leaf, TableLayout
-from penstock.imports.plan import Chunk
 from penstock.lsn import LSN
-from penstock.postgres import migrations
 from penstock.postgres.connection import Connection, connect
+from penstock.postgres.reading.chunks import Chunk
+from penstock.postgres.reading.layout import Leaf, TableLayout
+from penstock.subscription import migrations
 from penstock.testing.conditions import wait_until
 
 both_versions = pytest.mark.parametrize("database", [16, 18], indirect=True)

@@ -8,14 +8,14 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from penstock.changes import Relation
-from penstock.config.tables import TableSelection
+from penstock.changes.batch import Relation
 from penstock.errors import SourceError, SourceUnavailable
-from penstock.imports.layout import TableLayout, table_layout
 from penstock.pgoutput.messages import RelationMessage, parse
-from penstock.postgres import subscription
 from penstock.postgres.connection import Connection, connect
 from penstock.postgres.describe import RelationDescriber
+from penstock.postgres.reading.layout import TableLayout, table_layout
+from penstock.settings.tables import TableSelection
+from penstock.subscription import subscription
 from penstock.testing.conditions import wait_until
 
 both_versions = pytest.mark.parametrize("database", [16, 18], indirect=True)

@@ -11,10 +11,10 @@ import pytest
 from psycopg import sql
 
 from penstock.error_policy import Verdict, policy_for
-from penstock.imports import csv_rows
-from penstock.imports.plan import Chunk
-from penstock.imports.read_chunk import LayoutChanged
 from penstock.postgres.connection import Connection, connect
+from penstock.postgres.reading import csv_rows
+from penstock.postgres.reading.chunks import Chunk
+from penstock.postgres.reading.read_chunk import LayoutChanged
 from tests.imports.tables_to_copy import Rows, published, rows_of, sessions, wait_for_a_waiting_reader
 
 KEYED = "create table public.t (id int primary key, v text)"

@@ -12,13 +12,13 @@ from psycopg.conninfo import make_conninfo
 from penstock.changelog.admission import Ready, read_admission, write_holds, write_ready
 from penstock.errors import ConfigError, SourceRefused
 from penstock.imports import jobs
-from penstock.imports.choices import Choices, choices
 from penstock.imports.handover import Handover, Manifest
 from penstock.imports.jobs import Job
-from penstock.imports.layout import table_layout
+from penstock.imports.manager import Choices, choices
 from penstock.lsn import LSN
 from penstock.pipeline import Pipeline
 from penstock.postgres.connection import Connection
+from penstock.postgres.reading.layout import table_layout
 from tests.cli.command import write_config
 
 SINKS = [

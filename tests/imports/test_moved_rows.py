@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.changes import ChangeBatch, Relation
+from penstock.changes.batch import ChangeBatch, Relation
 from penstock.imports import moved_rows
 from penstock.imports.moved_rows import (
     Keys,
@@ -19,9 +19,9 @@ from penstock.imports.moved_rows import (
     moved_on,
     row_chunks,
 )
-from penstock.imports.plan import Chunk
 from penstock.lsn import LSN
 from penstock.postgres.connection import Connection
+from penstock.postgres.reading.chunks import Chunk
 from penstock.testing.change_batches import UNCHANGED, changes, relation
 
 USERS = relation("public", "users", id="int8", name="text", bio="text", key=("id",))

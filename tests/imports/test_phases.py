@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from penstock.control.status import status
 from penstock.imports.handover import Committed, Manifest
 from penstock.imports.progress import Phase, write_progress
 from penstock.lsn import LSN
 from penstock.postgres.connection import Connection
-from penstock.state import CaptureState, PipelineState, now
-from penstock.status import status
+from penstock.state.pipeline_state import CaptureState, PipelineState, now
 from tests.imports.test_resuming import Left
 
 

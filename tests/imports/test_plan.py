@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from penstock.changes import Column, Relation
+from penstock.changes.batch import Column, Relation
 from penstock.errors import SourceRefused
-from penstock.imports.layout import Leaf, TableLayout, table_layout
-from penstock.imports.plan import Chunk, chunk_query, plan_chunks
 from penstock.postgres.connection import Connection, connect
+from penstock.postgres.reading.chunks import Chunk, chunk_query, plan_chunks
+from penstock.postgres.reading.layout import Leaf, TableLayout, table_layout
 from tests.postgres.ticket_type import TICKET
 
 both_versions = pytest.mark.parametrize("database", [16, 18], indirect=True)

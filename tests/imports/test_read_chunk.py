@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from penstock.changes import READ
+from penstock.changes.batch import READ
 from penstock.errors import SourceRefused, SourceUnavailable
-from penstock.imports import csv_rows, read_chunk
-from penstock.imports.plan import Chunk
-from penstock.imports.snapshot import seen_by
 from penstock.postgres.connection import Connection, connect
-from penstock.postgres.copy_out import copy_out
+from penstock.postgres.reading import csv_rows, read_chunk
+from penstock.postgres.reading.chunks import Chunk
+from penstock.postgres.reading.copy_out import copy_out
+from penstock.postgres.reading.read_chunk import seen_by
 from penstock.testing.conditions import wait_until
 from tests.imports.tables_to_copy import FROM, Table, published, rows_of, sessions, streamed
 

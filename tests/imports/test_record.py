@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from penstock.changelog.admission import Ready
+from penstock.delivery.table_record import TableRecord
 from penstock.imports.handover import Committed, Handover, Manifest
-from penstock.imports.record import TableRecord
 from penstock.lsn import LSN
 from penstock.sinks.contract import Imported, ImportPart, UnderWay
-from penstock.state import PipelineState
+from penstock.state.pipeline_state import PipelineState
 from penstock.testing.change_batches import relation
 
 USERS = relation("public", "users", id="int4", name="text", key=("id",))

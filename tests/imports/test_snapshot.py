@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock.imports.snapshot import seen_by
+from penstock.postgres.reading.read_chunk import seen_by
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.sinks.duckdb_file import CATALOG, DuckDBFile
+from penstock.sinks.duckdb.file import CATALOG, DuckDBFile
 from penstock.testing.conditions import wait_until
 from tests.imports.living_pipeline import HeldCopies, LivingPipeline
 from tests.recovery.workload import Table

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.changelog.segment import ROWS
-from penstock.changes import MESSAGES, ChangeBatch, Relation
+from penstock.changes.batch import MESSAGES, ChangeBatch, Relation
 from penstock.errors import DecodeError
 from penstock.pgoutput.columns import decode
 from penstock.testing import scripted_stream as script

@@ -5,7 +5,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.pgoutput.gather import BigEndian, gather
+from penstock.pgoutput.columns import BigEndian, gather
 
 DATA = bytes(range(64))
 

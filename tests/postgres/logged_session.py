@@ -7,10 +7,13 @@ from contextlib import contextmanager
 
 import psycopg
 
-from penstock.postgres import migrations, schema_log
 from penstock.postgres.connection import Connection, connect
-from penstock.schema_changes import Definition, SchemaChange, SchemaLogRow, apply, changes
-from penstock.schema_changes.definitions import ColumnDefinition
+from penstock.schema.applying import apply
+from penstock.schema.definitions import ColumnDefinition, Definition
+from penstock.schema.kinds import SchemaChange
+from penstock.schema.log import triggers as schema_log
+from penstock.schema.log.row import SchemaLogRow, changes
+from penstock.subscription import migrations
 
 
 class LoggedSession:

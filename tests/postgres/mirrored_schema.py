@@ -1,4 +1,4 @@
-"""Makes tables of one database in another one, as the module docstring of ``penstock.postgres.table_ddl`` says."""
+"""Makes tables of one database in another one, as the module docstring of ``penstock.schema.table_ddl`` says."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from psycopg import sql
 
-from penstock.postgres import sequence_ddl, table_ddl, type_ddl
 from penstock.postgres.connection import Connection
-from penstock.postgres.sequence_definition import read_sequences
-from penstock.postgres.table_ddl import Step
-from penstock.postgres.table_definition import TableDefinition, read_definitions
-from penstock.postgres.target_names import Place
-from penstock.postgres.type_definition import read_types
+from penstock.schema import table_ddl, type_ddl
+from penstock.schema import type_ddl as sequence_ddl
+from penstock.schema.sequence_definition import read_sequences
+from penstock.schema.table_ddl import Step
+from penstock.schema.table_definition import TableDefinition, read_definitions
+from penstock.schema.target_names import Place
+from penstock.schema.type_definition import read_types
 
 Name = tuple[str, str]
 

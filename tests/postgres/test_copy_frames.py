@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.postgres.copy_frames import Message, ReceiveBuffer, copy_data, error_of
+from penstock.postgres.reading.copy_out import Message, ReceiveBuffer, copy_data, error_of
 
 steady = settings(derandomize=True, deadline=None, max_examples=300)
 

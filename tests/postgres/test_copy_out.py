@@ -12,9 +12,9 @@ import pytest
 from psycopg import pq, sql
 
 from penstock.errors import SourceRefused, SourceUnavailable
-from penstock.postgres import copy_out as module
 from penstock.postgres.connection import Connection, connect, translated_errors
-from penstock.postgres.copy_out import PIECE_BYTES, copy_out, encrypted, past_libpq, through_libpq
+from penstock.postgres.reading import copy_out as module
+from penstock.postgres.reading.copy_out import PIECE_BYTES, copy_out, encrypted, past_libpq, through_libpq
 from penstock.testing.conditions import wait_until
 
 Way: TypeAlias = Callable[[Connection, sql.Composed], Generator[pa.Buffer, None, None]]

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.lsn import LSN, ZERO
 from penstock.postgres.connection import Connection
-from penstock.postgres.membership import Membership, Route, memberships
+from penstock.subscription.membership import Membership, Route, memberships
 
 both_versions = pytest.mark.parametrize("database", [16, 18], indirect=True)
 

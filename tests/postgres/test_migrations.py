@@ -7,11 +7,11 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from penstock.errors import SourceRefused
-from penstock.postgres import migrations
 from penstock.postgres.connection import Connection, connect
+from penstock.subscription import migrations
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 
-EVERY = sorted(int(file.name[:4]) for file in files("penstock.postgres").joinpath("migrations").iterdir())
+EVERY = sorted(int(file.name[:4]) for file in files("penstock.subscription").joinpath("migrations").iterdir())
 both_versions = pytest.mark.parametrize("database", [16, 18], indirect=True)
 
 

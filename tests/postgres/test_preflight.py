@@ -3,10 +3,11 @@ from __future__ import annotations
 import pytest
 from psycopg import sql
 
-from penstock.config.tables import TableSelection
-from penstock.postgres import subscription
+from penstock.findings import Finding
 from penstock.postgres.connection import Connection, connect
-from penstock.postgres.preflight import Finding, check_source, failures
+from penstock.settings.tables import TableSelection
+from penstock.subscription import subscription
+from penstock.subscription.preflight.server import check_source, failures
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 
 PUBLIC = TableSelection()

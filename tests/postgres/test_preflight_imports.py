@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from psycopg import sql
 
-from penstock.config.model import CopySettings
-from penstock.config.tables import TableSelection
-from penstock.postgres import migrations
+from penstock.findings import Finding
 from penstock.postgres.connection import Connection, connect
-from penstock.postgres.preflight import Finding, check_source, failures
+from penstock.settings.sections import CopySettings
+from penstock.settings.tables import TableSelection
+from penstock.subscription import migrations
+from penstock.subscription.preflight.server import check_source, failures
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 from tests.postgres.test_preflight import as_role, named
 

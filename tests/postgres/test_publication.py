@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 from psycopg import sql
 
-from penstock.config.tables import TableSelection
 from penstock.errors import SourceRefused
-from penstock.postgres import subscription
 from penstock.postgres.connection import Connection
+from penstock.settings.tables import TableSelection
+from penstock.subscription import subscription
 
 PUBLIC = TableSelection()
 both_versions = pytest.mark.parametrize("database", [16, 18], indirect=True)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from penstock.config.tables import LeftOut, TableSelection
 from penstock.errors import ConfigError
-from penstock.postgres import publication, subscription
 from penstock.postgres.connection import Connection
-from penstock.postgres.publication import Reconciliation
-from penstock.postgres.publication_columns import published_columns
 from penstock.postgres.tables import Table
+from penstock.settings.tables import LeftOut, TableSelection
+from penstock.subscription import publication, subscription
+from penstock.subscription.publication import Reconciliation
+from penstock.subscription.publication_columns import published_columns
 
 both_versions = pytest.mark.parametrize("database", [16, 18], indirect=True)
 

@@ -10,11 +10,11 @@ import pytest
 from pydantic import SecretStr
 
 from penstock.lsn import LSN
-from penstock.postgres.recomputations import recomputations
+from penstock.schema.log.recomputations import recomputations
 from penstock.sinks.contract import Sink
-from penstock.sinks.duckdb import DuckDBSink
-from penstock.sinks.file import FileSink
-from penstock.sinks.postgres import PostgresSink
+from penstock.sinks.duckdb.sink import DuckDBSink
+from penstock.sinks.file.sink import FileSink
+from penstock.sinks.postgres.sink import PostgresSink
 from tests.postgres.logged_session import LoggedSession, logged_session
 
 BEFORE = """

@@ -9,7 +9,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from penstock.postgres.connection import Connection, connect
-from penstock.postgres.running_transactions import running_transactions, still_running
+from penstock.postgres.transactions import running_transactions, still_running
 from penstock.testing.conditions import wait_until
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 

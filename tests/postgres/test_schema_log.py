@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from penstock.schema_changes import (
+from penstock.schema.kinds import (
     AddEnumValue,
     AttachPartition,
     DetachPartition,

@@ -9,8 +9,8 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from penstock.postgres import schema_log
 from penstock.postgres.connection import Connection
+from penstock.schema.log import triggers as schema_log
 from tests.postgres.logged_session import LoggedSession, logged_session
 
 both_versions = pytest.mark.parametrize("database", [16, 18], indirect=True)

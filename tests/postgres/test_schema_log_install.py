@@ -7,11 +7,13 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from penstock.config.tables import TableSelection
 from penstock.errors import SourceRefused
-from penstock.postgres import migrations, schema_log
+from penstock.findings import Finding
 from penstock.postgres.connection import Connection, connect
-from penstock.postgres.preflight import Finding, check_source
+from penstock.schema.log import triggers as schema_log
+from penstock.settings.tables import TableSelection
+from penstock.subscription import migrations
+from penstock.subscription.preflight.server import check_source
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 
 both_versions = pytest.mark.parametrize("database", [16, 18], indirect=True)

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.schema_changes import AddAttribute, RenameDomainCheck, SchemaLogRow, apply_to_type, changes
+from penstock.schema.applying import apply_to_type
+from penstock.schema.kinds import AddAttribute, RenameDomainCheck
+from penstock.schema.log.row import SchemaLogRow, changes
 from tests.postgres.logged_session import LoggedSession, logged_session
 
 both_versions = pytest.mark.parametrize("database", [16, 18], indirect=True)

@@ -9,10 +9,12 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from penstock.config.tables import TableSelection
 from penstock.errors import NoFreeSlot, SlotBusy, SourceRefused, SourceUnavailable
-from penstock.postgres import locks, slot, subscription
+from penstock.postgres import slot
+from penstock.postgres import transactions as locks
 from penstock.postgres.connection import Connection, connect
+from penstock.settings.tables import TableSelection
+from penstock.subscription import subscription
 from penstock.testing.conditions import wait_until
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 

@@ -9,14 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg import sql
 
-from penstock.postgres import sequence_ddl, table_ddl, type_ddl
 from penstock.postgres.connection import Connection, connect
-from penstock.postgres.sequence_definition import read_sequences
-from penstock.postgres.table_ddl import Step
-from penstock.postgres.table_definition import Index, TableDefinition
-from penstock.postgres.target_names import Place, fitted
-from penstock.postgres.type_ddl import create_type
-from penstock.postgres.type_definition import DomainCheck, DomainType, EnumType, read_types
+from penstock.schema import table_ddl, type_ddl
+from penstock.schema import type_ddl as sequence_ddl
+from penstock.schema.sequence_definition import read_sequences
+from penstock.schema.table_ddl import Step
+from penstock.schema.table_definition import Index, TableDefinition
+from penstock.schema.target_names import Place, fitted
+from penstock.schema.type_ddl import create_type
+from penstock.schema.type_definition import DomainCheck, DomainType, EnumType, read_types
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 from tests.postgres.awkward_tables import AWKWARD, EVERYTHING, NEWEST, ODD, PARENT, UNICODE
 from tests.postgres.catalog_equality import differences

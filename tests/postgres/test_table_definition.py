@@ -5,16 +5,11 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from penstock.postgres import sequence_definition
 from penstock.postgres.connection import Connection, connect
-from penstock.postgres.required_objects import (
-    missing_extensions,
-    missing_objects,
-    required_extensions,
-    required_objects,
-)
-from penstock.postgres.sequence_definition import SequenceOwner, SequenceParameters, read_sequences
-from penstock.postgres.table_definition import (
+from penstock.schema import sequence_definition
+from penstock.schema.required_objects import missing_extensions, missing_objects, required_extensions, required_objects
+from penstock.schema.sequence_definition import SequenceOwner, SequenceParameters, read_sequences
+from penstock.schema.table_definition import (
     CheckConstraint,
     ForeignKey,
     Identity,
@@ -22,7 +17,7 @@ from penstock.postgres.table_definition import (
     KeyConstraint,
     read_definitions,
 )
-from penstock.postgres.type_definition import CompositeType, DomainType, EnumType, RangeType, read_types
+from penstock.schema.type_definition import CompositeType, DomainType, EnumType, RangeType, read_types
 from tests.postgres.awkward_tables import AWKWARD, EVERYTHING, ODD, PARENT
 from tests.postgres.mirrored_schema import definition_of, oids_of
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from penstock.config.tables import TableSelection
 from penstock.errors import ConfigError
 from penstock.postgres.connection import Connection, connect
 from penstock.postgres.tables import Survey, Table, named_tables, survey, tables_matching
+from penstock.settings.tables import TableSelection
 
 ODD_NAMES = [
     "Capital", "with space", "dot.ted", 'quo"te', "apos'trophe", "select", "🐘", "drop table; --", "100%",

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import yaml
 
-from penstock.capture import Capture
+from penstock.capture.capture import Capture
 from penstock.changelog.admission import Ready, write_ready
 from penstock.changelog.log import ChangeLog
 from penstock.config.load import load_config
@@ -23,7 +23,7 @@ from penstock.pgoutput.columns import decode
 from penstock.pipeline import Pipeline
 from penstock.postgres import catalog
 from penstock.postgres.connection import connect
-from penstock.publications_read import in_step, publications_read
+from penstock.state.publications_read import in_step, publications_read
 from penstock.testing.conditions import wait_until
 
 

@@ -11,7 +11,7 @@ from types import TracebackType
 import psycopg
 from pyspark.sql import SparkSession
 
-from penstock.capture import Capture
+from penstock.capture.capture import Capture
 from penstock.changelog.log import ChangeLog
 from penstock.config.load import load_config
 from penstock.errors import PenstockError

@@ -104,7 +104,7 @@ def _is_java(process: psutil.Process) -> bool:
 
 def _is_penstock_child(process: psutil.Process) -> bool:
     try:
-        return "penstock.child" in process.cmdline()
+        return "penstock.cli.child" in process.cmdline()
     except (psutil.NoSuchProcess, psutil.ZombieProcess):
         return False
 

@@ -21,7 +21,7 @@ from random import Random
 
 import psycopg
 
-from penstock.state import PipelineState
+from penstock.state.pipeline_state import PipelineState
 from penstock.testing.conditions import wait_until
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 from tests.recovery.comparison import Replay, Witness, differences, duckdb_rows, replica_rows, source_rows

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock import failpoints
-from penstock.changelog import merging
-from penstock.state import SinkState, now
+from penstock.changelog import upkeep as merging
+from penstock.state.pipeline_state import SinkState, now
 from penstock.testing.conditions import wait_until
 from tests.recovery.deaths import dies
 from tests.recovery.pipeline_under_test import PipelineUnderTest

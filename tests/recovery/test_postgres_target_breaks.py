@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.changes import ChangeBatch
+from penstock.changes.batch import ChangeBatch
 from penstock.errors import PenstockError, SinkRefused, SinkUnavailable
 from penstock.lsn import LSN, ZERO
 from penstock.sinks.contract import Batch, ImportPart

@@ -9,8 +9,8 @@ import pytest
 
 from penstock.errors import PublicationMissing, SlotLost, SourceGap, WrongServer
 from penstock.lsn import LSN
-from penstock.postgres import subscription
 from penstock.postgres.connection import connect
+from penstock.subscription import subscription
 from penstock.testing.conditions import wait_until
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 from tests.recovery.pipeline_under_test import ITEMS, PipelineUnderTest

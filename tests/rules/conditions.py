@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from penstock.rules.conditions import All, AnyCondition, AnyOf, Comparison, Condition, Not
+from penstock.rules.where.conditions import All, AnyCondition, AnyOf, Comparison, Condition, Not
 
 _ADAPTER: TypeAdapter[Condition] = TypeAdapter(AnyCondition)
 

@@ -7,9 +7,9 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.changes import Column
-from penstock.config.settings import Settings
+from penstock.changes.batch import Column
 from penstock.rules.transforms.contract import Row
+from penstock.settings.base import Settings
 
 
 class Shout(Settings):

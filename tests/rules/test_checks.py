@@ -8,16 +8,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from penstock.changes import Relation
-from penstock.config.tables import TableSelection
+from penstock.changes.batch import Relation
 from penstock.errors import ConfigError
+from penstock.findings import Finding
 from penstock.postgres.connection import connect
-from penstock.postgres.preflight_tables import Finding
 from penstock.postgres.tables import tables_matching
-from penstock.rules.checks import check_rules
+from penstock.rules.checks.checks import check_rules
+from penstock.rules.checks.source_tables import SourceTable, source_tables
 from penstock.rules.compiled import CompiledRules
 from penstock.rules.model import RuleSettings
-from penstock.rules.source_tables import SourceTable, source_tables
+from penstock.settings.tables import TableSelection
 from penstock.testing.change_batches import relation
 from tests.rules.shout import Shout
 

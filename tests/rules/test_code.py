@@ -12,13 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.changes import Relation
+from penstock.changes.batch import Relation
 from penstock.errors import ConfigError, RuleError
-from penstock.rules.code import Code, Results
-from penstock.rules.code_rows import lsn_text, lsns_of, rows_of, schema_of
+from penstock.rules.code.code import Code, Results
+from penstock.rules.code.rows import lsn_text, lsns_of, rows_of, schema_of
 from penstock.rules.compiled import CompiledRules
-from penstock.rules.functions import Function
-from penstock.rules.model import RuleSettings
+from penstock.rules.model import Function, RuleSettings
 from penstock.testing.change_batches import UNCHANGED, changes, relation
 from tests.rules.test_compiled import events
 

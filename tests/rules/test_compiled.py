@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.changes import MESSAGES, OLD_FULL, OLD_KEY, OLD_NONE, OP_NAMES, ChangeBatch, Relation
+from penstock.changes.batch import MESSAGES, OLD_FULL, OLD_KEY, OLD_NONE, OP_NAMES, ChangeBatch, Relation
+from penstock.changes.net import net
 from penstock.errors import ConfigError, RuleError
-from penstock.net import net
 from penstock.rules.compiled import CompiledRules
 from penstock.rules.model import RuleSettings
 from penstock.testing.change_batches import UNCHANGED, changes, messages, relation

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg import sql
 
-from penstock.changes import Relation
+from penstock.changes.batch import Relation
 from penstock.errors import DecodeError
-from penstock.rules.filters import KNOWN, NOT_SENT, STORED_APART, Values, compiled_filter
-from penstock.rules.operands import UnfitOperand
+from penstock.rules.where.filters import KNOWN, NOT_SENT, STORED_APART, Values, compiled_filter
+from penstock.rules.where.operands import UnfitOperand
 from penstock.testing.change_batches import relation
 from tests.rules.conditions import condition, holds
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock.changes import Relation
+from penstock.changes.batch import Relation
 from penstock.errors import RuleError
-from penstock.rules.hidden_columns import HiddenColumns
+from penstock.rules.checks.earlier_rules import HiddenColumns
 from penstock.rules.model import RuleSettings
 from penstock.storage import Directory
 from penstock.testing.change_batches import relation

@@ -12,8 +12,8 @@ from pydantic import SecretStr
 from penstock.config.load import parse_config
 from penstock.config.model import Config
 from penstock.errors import ConfigError
-from penstock.rules.conditions import All, Comparison
 from penstock.rules.model import Exclude, Keep
+from penstock.rules.where.conditions import All, Comparison
 
 
 def config_with(*rules: Any) -> Config:

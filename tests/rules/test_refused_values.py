@@ -11,14 +11,14 @@ from typing import Any, Literal
 import pyarrow as pa
 import pytest
 
-from penstock.changes import ChangeBatch
-from penstock.config.settings import Settings
+from penstock.changes.batch import ChangeBatch
 from penstock.errors import ConfigError, DecodeError, PenstockError, RuleError
 from penstock.rules.compiled import CompiledRules
-from penstock.rules.filters import Filter
 from penstock.rules.model import RuleSettings
 from penstock.rules.transforms import TRANSFORMS, transform_class
 from penstock.rules.transforms.contract import Columns, Example, Row
+from penstock.rules.where.filters import Filter
+from penstock.settings.base import Settings
 from penstock.testing.change_batches import changes, relation
 
 MARKER = "s3cr3t-" + "f00d"

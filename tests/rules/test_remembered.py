@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from penstock.lsn import LSN
+from penstock.rules.checks.earlier_rules import tell_of_other_rules
 from penstock.rules.model import RuleSettings
-from penstock.rules.remembered import tell_of_other_rules
-from penstock.state import PipelineState, SinkState
+from penstock.state.pipeline_state import PipelineState, SinkState
 
 HIDDEN = RuleSettings.model_validate({"tables": ["public.users"], "columns": {"email": {"transform": "mask"}}})
 DROPPED = RuleSettings.model_validate({"tables": ["public.users"], "columns": {"email": {"exclude": True}}})

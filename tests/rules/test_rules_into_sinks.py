@@ -17,14 +17,14 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from penstock.changes import ChangeBatch, Relation
+from penstock.changes.batch import ChangeBatch, Relation
 from penstock.errors import RuleError, SinkError
 from penstock.lsn import LSN
 from penstock.rules.compiled import CompiledRules
 from penstock.rules.model import RuleSettings
 from penstock.sinks.contract import Batch, Sink
-from penstock.sinks.duckdb import DuckDBSink
-from penstock.sinks.postgres import PostgresSink
+from penstock.sinks.duckdb.sink import DuckDBSink
+from penstock.sinks.postgres.sink import PostgresSink
 from penstock.testing.change_batches import UNCHANGED, changes, relation
 from tests.rules.conditions import holds
 from tests.rules.member_histories import BY_KEY, CONDITIONS, WHOLE, member_histories

@@ -11,17 +11,10 @@ from penstock.rules.compiled import CompiledRules
 from penstock.rules.model import RuleSettings
 from penstock.rules.routing import merged_oid
 from penstock.rules.schema_commands import through_rules
-from penstock.schema_changes import kinds
-from penstock.schema_changes.definitions import (
-    ColumnDefinition,
-    Constraint,
-    Definition,
-    ForeignKey,
-    IndexDefinition,
-    TableName,
-)
-from penstock.schema_changes.kinds import SchemaChange
-from penstock.schema_changes.logged import LoggedCommand
+from penstock.schema import kinds
+from penstock.schema.definitions import ColumnDefinition, Constraint, Definition, ForeignKey, IndexDefinition, TableName
+from penstock.schema.kinds import SchemaChange
+from penstock.schema.log.row import LoggedCommand
 
 USERS, OTHER = TableName(16384, "public", "users"), TableName(16390, "public", "other")
 HIDDEN = {"tables": ["public.users"], "columns": {"email": {"transform": "literal", "value": "hidden"}}}

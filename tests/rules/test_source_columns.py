@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from penstock.changes import Relation
+from penstock.changes.batch import Relation
+from penstock.rules.checks.source_columns import check_source_columns, excludes_at_source, kept_in_source
+from penstock.rules.checks.source_tables import SourceTable
 from penstock.rules.compiled import CompiledRules
 from penstock.rules.model import RuleSettings
-from penstock.rules.source_columns import check_source_columns, excludes_at_source, kept_in_source
-from penstock.rules.source_tables import SourceTable
 from penstock.testing.change_batches import changes, relation
 
 USERS = relation("public", "users", id="int8", email="text", ssn="text", key=("id",))

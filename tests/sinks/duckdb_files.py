@@ -7,10 +7,10 @@ from typing import Any
 
 import duckdb
 
-from penstock.changes import ChangeBatch
+from penstock.changes.batch import ChangeBatch
 from penstock.lsn import LSN
 from penstock.sinks.contract import Batch
-from penstock.sinks.duckdb import DuckDBSink
+from penstock.sinks.duckdb.sink import DuckDBSink
 
 
 class Lake:

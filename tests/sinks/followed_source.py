@@ -9,13 +9,14 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from penstock.changes import ChangeBatch, Relation
-from penstock.imports.layout import table_layout
+from penstock.changes.batch import ChangeBatch, Relation
 from penstock.lsn import LSN
-from penstock.postgres import migrations, schema_log
 from penstock.postgres.connection import connect
-from penstock.schema_changes.logged import LoggedCommand
+from penstock.postgres.reading.layout import table_layout
+from penstock.schema.log import triggers as schema_log
+from penstock.schema.log.row import LoggedCommand
 from penstock.sinks.contract import Batch, Sink
+from penstock.subscription import migrations
 from penstock.testing.change_batches import changes
 
 TABLES = """

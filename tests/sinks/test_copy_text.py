@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.sinks.copy_text import copy_lines, pieces
+from penstock.sinks.postgres.staging import copy_lines, pieces
 
 _VALUES = st.none() | st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8) | st.sampled_from(
     ["\\", "\\N", "\\.", "a\tb", "a\nb", "\r\n", "", "\\t", "é", "N"]

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from psycopg import connect, sql
 from pydantic import SecretStr
 
-from penstock.changes import ChangeBatch
+from penstock.changes.batch import ChangeBatch
 from penstock.lsn import LSN
 from penstock.postgres.connection import Connection
 from penstock.sinks.contract import Batch
-from penstock.sinks.postgres import PostgresSink
+from penstock.sinks.postgres.sink import PostgresSink
 from penstock.testing.change_batches import UNCHANGED, changes
 from tests.table_histories import SINGLE, History, Row, Rows, bag, histories
 from tests.test_net import by_bucket, chunks_of

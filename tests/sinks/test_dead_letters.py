@@ -10,11 +10,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from penstock.changes import ChangeBatch
+from penstock.changes.batch import ChangeBatch
 from penstock.errors import SinkRefused, SinkUnavailable
 from penstock.lsn import LSN
 from penstock.sinks.contract import Batch, ImportPart
-from penstock.sinks.postgres_dead_letters import LetterBox
+from penstock.sinks.postgres.dead_letters import LetterBox
 from penstock.testing.change_batches import UNCHANGED, changes, relation
 from tests.sinks.test_postgres_sink import Copy, Replica, account, accounts
 from tests.target_roles import new_role
@@ -440,7 +440,7 @@ def test_a_commit_that_is_cut_off_leaves_no_letter_and_its_repetition_one(
     batch = replica.batch()
     receipts = [replica.sink.write(batch, iter(accounts(insert(1, "bad"), insert(2, "b"))))]
     with monkeypatch.context() as cut:
-        cut.setattr("penstock.sinks.postgres_dead_letters.LetterBox.put", _cut_after_putting)
+        cut.setattr("penstock.sinks.postgres.dead_letters.LetterBox.put", _cut_after_putting)
         with pytest.raises(SinkUnavailable):
             replica.sink.commit(batch, receipts)
     assert (replica.letters(), replica.emails) == ([], [])

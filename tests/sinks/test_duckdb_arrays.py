@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.config.unrepresentable import UnrepresentableSettings
 from penstock.lsn import LSN
 from penstock.sinks.contract import Merged
-from penstock.sinks.duckdb_file import DuckDBFile
-from penstock.sinks.duckdb_tables import Tables
-from penstock.sinks.target_owner import Owner
+from penstock.sinks.duckdb.file import DuckDBFile
+from penstock.sinks.duckdb.tables import Tables
+from penstock.sinks.mirror.owner import Owner
+from penstock.sinks.settings import UnrepresentableSettings
 from penstock.testing.change_batches import changes, column, relation
 from tests.sinks.duckdb_files import Lake
 from tests.sinks.test_duckdb_imports import Copy

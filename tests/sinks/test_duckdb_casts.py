@@ -6,7 +6,7 @@ import duckdb
 import psycopg
 import pytest
 
-from penstock.sinks.duckdb_casts import cast
+from penstock.sinks.duckdb.types import cast
 
 VALUES = {
     "float8": ["0", "1", "-1", "0.1", "1e14", "999999999999999", "1e15", "-1234567890123456", "1e16", "1.5e300", "0.0001",

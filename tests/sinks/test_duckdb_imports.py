@@ -8,12 +8,12 @@ from typing import Any
 import duckdb
 import pytest
 
-from penstock.changes import ChangeBatch, Relation
+from penstock.changes.batch import ChangeBatch, Relation
 from penstock.errors import SinkRefused, SinkUnavailable
 from penstock.lsn import LSN
-from penstock.sinks import duckdb_imports
 from penstock.sinks.contract import Batch, ImportPart
-from penstock.sinks.duckdb_changes import apply_to_shadow
+from penstock.sinks.duckdb import imports as duckdb_imports
+from penstock.sinks.duckdb.changes import apply_to_shadow
 from penstock.testing.change_batches import changes, relation
 from tests.sinks.duckdb_files import Lake
 

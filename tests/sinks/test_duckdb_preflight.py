@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.findings import Finding
 from penstock.postgres.connection import connect
-from penstock.postgres.preflight_tables import Finding
-from penstock.sinks.duckdb import DuckDBSink
+from penstock.sinks.duckdb.sink import DuckDBSink
 
 TABLES = """
 create domain public.price as numeric(10,2);

@@ -10,9 +10,8 @@ import duckdb
 import pytest
 
 from penstock.errors import SinkBusy, SinkUnavailable
-from penstock.sinks import duckdb_file
-from penstock.sinks.duckdb_file import DuckDBFile
-from penstock.sinks.duckdb_lock import Rests, is_held_elsewhere
+from penstock.sinks.duckdb import file as duckdb_file
+from penstock.sinks.duckdb.file import DuckDBFile, Rests, is_held_elsewhere
 from penstock.testing.change_batches import changes, relation
 from tests.docs.pages import ROOT, blocks
 from tests.sinks.duckdb_files import Lake

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.changes import ChangeBatch, Relation
+from penstock.changes.batch import ChangeBatch, Relation
 from penstock.testing.change_batches import UNCHANGED, changes, relation
 from tests.sinks.duckdb_files import Lake
 

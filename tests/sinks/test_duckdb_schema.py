@@ -14,9 +14,9 @@ import pytest
 
 from penstock.lsn import LSN, ZERO
 from penstock.sinks.contract import Batch, ImportPart
-from penstock.sinks.duckdb import DuckDBSink
-from penstock.sinks.duckdb_file import quoted
-from penstock.sinks.duckdb_types import duckdb_type
+from penstock.sinks.duckdb.file import quoted
+from penstock.sinks.duckdb.sink import DuckDBSink
+from penstock.sinks.duckdb.types import duckdb_type
 from tests.sinks.followed_source import FollowedSource
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from penstock.changes import ChangeBatch
+from penstock.changes.batch import ChangeBatch
 from penstock.errors import PenstockError, SinkRefused, SinkUnavailable
-from penstock.sinks.duckdb import DuckDBSink
+from penstock.sinks.duckdb.sink import DuckDBSink
 from penstock.testing.change_batches import changes, relation
 from tests.sinks.duckdb_files import Lake
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from penstock.changes import ChangeBatch
+from penstock.changes.batch import ChangeBatch
 from penstock.config.load import parse_config
 from penstock.errors import ConfigError, SinkRefused
 from penstock.lsn import LSN
 from penstock.sinks.contract import Batch
-from penstock.sinks.duckdb import DuckDBSettings
+from penstock.sinks.duckdb.sink import DuckDBSettings
 from penstock.testing.change_batches import changes, relation
 from tests.sinks.duckdb_files import Lake
 from tests.sinks.other_process import OtherProcess

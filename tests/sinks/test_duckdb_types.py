@@ -7,9 +7,9 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from penstock.changes import Column
+from penstock.changes.batch import Column
 from penstock.pgoutput.types import Unrepresentable, typed
-from penstock.sinks.duckdb_types import duckdb_type
+from penstock.sinks.duckdb.types import duckdb_type
 
 NUMERIC_12_2, NUMERIC_38_38 = (12 << 16 | 2) + 4, (38 << 16 | 38) + 4
 POLICIES: tuple[Unrepresentable, ...] = ("error", "null", "text")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.sinks.durable_file import replace_durably
+from penstock.sinks.staging import replace_durably
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
-from penstock.schema_changes import RetypeColumn
-from penstock.schema_changes.logged import LoggedCommand
-from penstock.sinks.duckdb import DuckDBSink
-from penstock.sinks.postgres import PostgresSink
+from penstock.schema.kinds import RetypeColumn
+from penstock.schema.log.row import LoggedCommand
+from penstock.sinks.duckdb.sink import DuckDBSink
+from penstock.sinks.postgres.sink import PostgresSink
 from tests.sinks.followed_source import FollowedSource
 
 VALUES = {

@@ -10,14 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.changes import ChangeBatch
+from penstock.changes.batch import ChangeBatch
 from penstock.errors import SinkUnavailable
 from penstock.lsn import LSN
-from penstock.sinks import file as file_sink
-from penstock.sinks import file_progress
 from penstock.sinks.contract import Batch, ImportPart
-from penstock.sinks.durable_file import replace_durably
-from penstock.sinks.file import FileSettings, FileSink
+from penstock.sinks.file import sink as file_progress
+from penstock.sinks.file import sink as file_sink
+from penstock.sinks.file.sink import FileSettings, FileSink
+from penstock.sinks.staging import replace_durably
 from penstock.testing.change_batches import changes, relation
 
 USERS = relation("public", "users", id="int8", key=("id",))

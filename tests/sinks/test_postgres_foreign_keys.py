@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from penstock.changes import ChangeBatch, Relation
+from penstock.changes.batch import ChangeBatch, Relation
 from penstock.errors import SinkRefused
 from penstock.lsn import LSN
 from penstock.sinks.contract import ImportPart

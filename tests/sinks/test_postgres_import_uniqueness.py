@@ -11,11 +11,11 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
-from penstock.changes import ChangeBatch, Relation
+from penstock.changes.batch import ChangeBatch, Relation
 from penstock.errors import SinkRefused
 from penstock.lsn import LSN
 from penstock.sinks.contract import Batch, ImportPart
-from penstock.sinks.postgres import PostgresSink
+from penstock.sinks.postgres.sink import PostgresSink
 from penstock.testing.change_batches import changes, relation
 
 TABLES = """

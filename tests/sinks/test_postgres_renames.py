@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.changes import ChangeBatch, Relation
+from penstock.changes.batch import ChangeBatch, Relation
 from penstock.lsn import LSN
 from penstock.sinks.contract import Batch, ImportPart
 from penstock.testing.change_batches import changes, relation

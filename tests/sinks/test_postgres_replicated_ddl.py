@@ -11,8 +11,8 @@ import pytest
 
 from penstock.config.load import parse_config
 from penstock.errors import ConfigError
-from penstock.schema_changes.logged import LoggedCommand
-from penstock.sinks.postgres_replicated_ddl import ALWAYS, CARRIED, GROUPS, PARTS, ReplicateDdl
+from penstock.schema.log.row import LoggedCommand
+from penstock.sinks.postgres.carried_ddl import ALWAYS, CARRIED, GROUPS, PARTS, ReplicateDdl
 from tests.sinks.test_postgres_schema import Followed
 
 PAGE = Path(__file__).parents[2] / "docs" / "sinks" / "postgres.md"

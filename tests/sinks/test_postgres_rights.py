@@ -12,8 +12,8 @@ import pytest
 from pydantic import SecretStr
 
 from penstock.errors import SinkRefused
-from penstock.postgres.preflight_tables import Finding
-from penstock.sinks.postgres import PostgresSink
+from penstock.findings import Finding
+from penstock.sinks.postgres.sink import PostgresSink
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 from tests.sinks.test_postgres_sink import Replica, account, accounts
 from tests.target_roles import as_superuser, new_role, role_of

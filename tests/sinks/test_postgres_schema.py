@@ -16,7 +16,7 @@ from penstock.errors import SinkRefused
 from penstock.lsn import LSN, ZERO
 from penstock.postgres.connection import connect
 from penstock.sinks.contract import Batch, ImportPart
-from penstock.sinks.postgres import PostgresSink
+from penstock.sinks.postgres.sink import PostgresSink
 from tests.postgres.catalog_equality import differences
 from tests.sinks.followed_source import TABLES, FollowedSource
 

@@ -10,11 +10,11 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
-from penstock.changes import ChangeBatch, Relation
+from penstock.changes.batch import ChangeBatch, Relation
 from penstock.errors import SinkRefused, SinkUnavailable
 from penstock.lsn import LSN
 from penstock.sinks.contract import Batch, ImportPart
-from penstock.sinks.postgres import PostgresSink
+from penstock.sinks.postgres.sink import PostgresSink
 from penstock.testing.change_batches import UNCHANGED, changes, relation
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 from tests.postgres.ticket_type import TICKET

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from penstock.config.load import load_config
-from penstock.config.sink import SinkSettings
-from penstock.sinks.duckdb import DuckDBSettings
-from penstock.sinks.file import FileSettings
+from penstock.sinks.duckdb.sink import DuckDBSettings
+from penstock.sinks.file.sink import FileSettings
+from penstock.sinks.settings import SinkSettings
 
 
 def sink_of(directory: Path, kind: str, path: str) -> SinkSettings:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.config.model import SparkSettings
+from penstock.settings.sections import SparkSettings
 from penstock.spark.session import close_session, open_session
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from penstock.changes import ChangeBatch
-from penstock.config.sink import SinkSettings
+from penstock.changes.batch import ChangeBatch
 from penstock.errors import SinkRefused
 from penstock.sinks.contract import Batch, Sink
+from penstock.sinks.settings import SinkSettings
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 

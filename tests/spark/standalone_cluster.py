@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyspark
 
-from penstock.spark.java import java_home
+from penstock.spark.startup.java import java_home
 from penstock.testing.conditions import wait_until
 
 _HOME = Path(pyspark.__file__).parent

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from penstock.errors import SinkError
 from penstock.lsn import LSN
 from penstock.sinks.contract import Batch
-from penstock.sinks.file import FileSettings, FileSink
+from penstock.sinks.file.sink import FileSettings, FileSink
 from penstock.spark.delivery import SinkDelivery
-from penstock.state import PipelineState
+from penstock.state.pipeline_state import PipelineState
 
 
 def a_delivery(directory: Path, sink: FileSink) -> SinkDelivery:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark.class_archive import archive_path, outdated_archives
-from penstock.spark.java import java_home
+from penstock.spark.startup.class_archive import archive_path, outdated_archives
+from penstock.spark.startup.java import java_home
 
 pytestmark = pytest.mark.spark
 

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from penstock.spark.worker_python import worker_python
+from penstock.spark.startup.worker_python import worker_python
 
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close at once, and the other side's reads and writes fail
 

@@ -12,10 +12,10 @@ from penstock.errors import LogFull, SinkError, SinkRefused, SparkLost
 from penstock.rules.model import RuleSettings
 from penstock.rules.passage import Passage
 from penstock.sinks.contract import Sink
-from penstock.sinks.duckdb import DuckDBSink
+from penstock.sinks.duckdb.sink import DuckDBSink
 from penstock.spark.deliveries import Deliveries
 from penstock.spark.delivery import SinkDelivery
-from penstock.state import PipelineState
+from penstock.state.pipeline_state import PipelineState
 from penstock.testing import scripted_stream as script
 from tests.changelog.log_scripts import LogScript, version, write_log
 from tests.spark.sinks_for_tests import (

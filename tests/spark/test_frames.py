@@ -13,15 +13,15 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from penstock.changelog.plan import WorkUnit
-from penstock.changes import ChangeBatch
-from penstock.config.sink import SinkSettings
+from penstock.changelog.units import WorkUnit
+from penstock.changes.batch import ChangeBatch
+from penstock.delivery.frame_parts import StagedRows, in_order
 from penstock.errors import ConfigError, RuleError
 from penstock.lsn import ZERO
 from penstock.rules.model import RuleSettings
 from penstock.rules.passage import Passage
 from penstock.sinks.contract import Batch, Sink
-from penstock.spark.frame_parts import StagedRows, in_order
+from penstock.sinks.settings import SinkSettings
 from penstock.spark.frames import Frames
 from penstock.testing.change_batches import changes, relation
 from tests.rules.test_compiled import events

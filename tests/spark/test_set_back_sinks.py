@@ -13,7 +13,7 @@ from penstock.lsn import LSN
 from penstock.sinks.contract import Batch, Imported
 from penstock.sinks.stdout import StdoutSettings, StdoutSink
 from penstock.spark.delivery import SinkDelivery
-from penstock.state import CaptureState, PipelineState, SourceState
+from penstock.state.pipeline_state import CaptureState, PipelineState, SourceState
 
 
 class FilledSink(StdoutSink):

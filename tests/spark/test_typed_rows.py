@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.changelog.log import ChangeLog
-from penstock.changelog.plan import only, plan
+from penstock.changelog.units import only, plan
 from penstock.errors import ConfigError, DecodeError
 from penstock.lsn import LSN
 from penstock.spark.typed_rows import TypedTable

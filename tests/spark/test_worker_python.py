@@ -9,7 +9,7 @@ import py4j
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.spark.worker_python import worker_python
+from penstock.spark.startup.worker_python import worker_python
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.changes import DELETE, INSERT, MESSAGE, MESSAGES, OLD_FULL, OLD_KEY, OLD_NONE, TRUNCATE, UPDATE
+from penstock.changes.batch import DELETE, INSERT, MESSAGE, MESSAGES, OLD_FULL, OLD_KEY, OLD_NONE, TRUNCATE, UPDATE
 from penstock.testing.change_batches import UNCHANGED, changes, column, messages, relation
 
 USERS = relation("public", "users", id="int8", name="text", key=("id",))

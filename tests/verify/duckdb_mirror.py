@@ -9,16 +9,16 @@ from typing import Any
 import duckdb
 from psycopg import sql
 
-from penstock.imports.layout import TableLayout, table_layout
-from penstock.imports.plan import Chunk, plan_chunks
-from penstock.imports.read_chunk import ChunkReader
 from penstock.lsn import LSN
 from penstock.postgres import catalog
 from penstock.postgres.connection import Connection
+from penstock.postgres.reading.chunks import Chunk, plan_chunks
+from penstock.postgres.reading.layout import TableLayout, table_layout
+from penstock.postgres.reading.read_chunk import ChunkReader
 from penstock.sinks.contract import Batch
-from penstock.sinks.duckdb import DuckDBSink
+from penstock.sinks.duckdb.sink import DuckDBSink
+from penstock.sinks.duckdb.verify import DuckDBPair, DuckDBTarget
 from penstock.verify.comparison import TableComparison
-from penstock.verify.duckdb_target import DuckDBPair, DuckDBTarget
 from penstock.verify.report import TableReport
 
 PUBLICATION = "verified"

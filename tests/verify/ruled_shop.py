@@ -9,12 +9,12 @@ from typing import Any
 import duckdb
 import yaml
 
-from penstock.imports.plan import Chunk
-from penstock.imports.read_chunk import ChunkReader
 from penstock.lsn import LSN
 from penstock.pipeline import Pipeline
 from penstock.postgres import catalog
 from penstock.postgres.connection import Connection
+from penstock.postgres.reading.chunks import Chunk
+from penstock.postgres.reading.read_chunk import ChunkReader
 from penstock.rules.compiled import CompiledRules
 from penstock.sinks.contract import Batch, Sink
 from penstock.verify.report import TableReport

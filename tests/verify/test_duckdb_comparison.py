@@ -12,9 +12,9 @@ import pytest
 
 from penstock.errors import SinkRefused
 from penstock.postgres.connection import Connection
-from penstock.sinks import duckdb_file
-from penstock.sinks.duckdb_file import DuckDBFile
-from penstock.verify import duckdb_target
+from penstock.sinks.duckdb import file as duckdb_file
+from penstock.sinks.duckdb import verify as duckdb_target
+from penstock.sinks.duckdb.file import DuckDBFile
 from tests.sinks.other_process import OtherProcess
 from tests.verify.duckdb_mirror import Mirror, said
 

@@ -9,7 +9,7 @@ import pytest
 from penstock.rules.compiled import CompiledRules
 from penstock.rules.model import RuleSettings
 from penstock.testing.change_batches import relation
-from penstock.verify.outcome import Outcome, outcome_of
+from penstock.verify.ruled_rows import Outcome, outcome_of
 
 USERS = relation("public", "users", id="int4", name="text", nick="text", token="uuid", key=("id",))
 RANDOM = {"transform": "uuid", "generator": "random"}

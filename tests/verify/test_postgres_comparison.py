@@ -10,12 +10,12 @@ import pytest
 from psycopg import sql
 
 from penstock.errors import SinkRefused, SinkUnavailable
-from penstock.imports.plan import plan_chunks
 from penstock.lsn import LSN
 from penstock.postgres.connection import Connection, connect
+from penstock.postgres.reading.chunks import plan_chunks
+from penstock.sinks.postgres.verify import PostgresPair, PostgresTarget
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 from penstock.verify.comparison import TableComparison
-from penstock.verify.postgres_target import PostgresPair, PostgresTarget
 from penstock.verify.report import TableReport
 from tests.postgres.ticket_type import TICKET
 from tests.verify.duckdb_mirror import layout_of, said

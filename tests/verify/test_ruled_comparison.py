@@ -14,10 +14,10 @@ from penstock.errors import PenstockError
 from penstock.lsn import LSN
 from penstock.pipeline import Pipeline
 from penstock.postgres.connection import connect
+from penstock.sinks.duckdb.verify import HashedSource
+from penstock.sinks.verifying import Key, Row
 from penstock.testing.embedded_postgres import EmbeddedPostgres
-from penstock.verify.hashed_source import HashedSource
-from penstock.verify.standing import Standing
-from penstock.verify.target import Key, Row
+from penstock.verify.judging import Standing
 from tests.cli.command import Here, write_config
 from tests.verify.ruled_shop import RuledShop
 

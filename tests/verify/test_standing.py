@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.config.tables import TableSelection
 from penstock.errors import SinkUnavailable
 from penstock.lsn import LSN
-from penstock.postgres import catalog, subscription
+from penstock.postgres import catalog
 from penstock.postgres.connection import Connection, connect
-from penstock.state import CaptureState, PipelineState, SinkState
-from penstock.verify.standing import Standing
+from penstock.settings.tables import TableSelection
+from penstock.state.pipeline_state import CaptureState, PipelineState, SinkState
+from penstock.subscription import subscription
+from penstock.verify.judging import Standing
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from penstock.changelog.admission import Ready, write_holds, write_ready
-from penstock.cli import verify_verb
+from penstock.cli import verify_command as verify_verb
 from penstock.lsn import LSN
 from penstock.pipeline import Pipeline
 from penstock.postgres.connection import connect

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.changes import MESSAGES
+from penstock.changes.batch import MESSAGES
 from penstock.lsn import LSN, ZERO
 from penstock.storage import Directory
 

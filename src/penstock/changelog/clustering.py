@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.changelog.runs import Chunk, OpenTransaction, Rows, Run, chunk
 from penstock.changelog.segment import SegmentContent, SegmentName
-from penstock.changes import MESSAGES, Bools, Relation, is_schema_log
+from penstock.changes.batch import MESSAGES, Bools, Relation, is_schema_log
 from penstock.errors import DecodeError
 from penstock.lsn import LSN
 from penstock.pgoutput import messages as pgoutput

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.changelog.segment import ROWS
-from penstock.changes import MESSAGES, Bools, Int64s, UInt8s
+from penstock.changes.batch import MESSAGES, Bools, Int64s, UInt8s
 from penstock.errors import DecodeError
 from penstock.pgoutput import messages as pgoutput
-from penstock.pgoutput.gather import BigEndian, gather
+from penstock.pgoutput.columns import BigEndian, gather
 
 HEADER = 25  # XLogData: w, start LSN, end LSN, clock; then pgoutput's message
 OWN_PREFIX = b"penstock\0"  # of pg_logical_emit_message: our heartbeats and marks, never delivered

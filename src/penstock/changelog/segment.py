@@ -11,7 +11,7 @@ A *complete* segment (flag c) holds the transactions that end after ``start`` an
 *partial* segments (flag p, parts 0, 1, …) and ends in a complete one with the same ``start``: without that one, readers
 do not see the parts. Flag s: a table's definition changed just before this segment, so no batch goes across.
 
-Small segments are merged into larger ones (``merging.py``): a complete segment may be the union of several others, which
+Small segments are merged into larger ones (``upkeep.py``): a complete segment may be the union of several others, which
 are deleted a little later. So a reader that planned with one of those finds its rows in the merged segment, by their LSNs.
 """
 
@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.changes import Relation
+from penstock.changes.batch import Relation
 from penstock.errors import LogCorrupt, SegmentMissing
 from penstock.lsn import LSN
 from penstock.storage import Directory

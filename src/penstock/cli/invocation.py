@@ -1,20 +1,31 @@
-"""What every verb gets: the global options, and the pipeline of the file that it is given."""
+"""What every verb gets: the global options, and the pipeline of the file that it is given.
+
+SIGINT and SIGTERM end a command in good order, with exit code 0.
+
+What the source, a sink or a state file says, as a cell or a line of ours: without markup, escapes or line feeds.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 from typer.core import TyperGroup
 
 from penstock.config.load import load_config
 from penstock.config.model import Config
-from penstock.logs import set_up_logging
+from penstock.logs import printable, set_up_logging
 from penstock.pipeline import Pipeline
 
 
@@ -69,3 +80,44 @@ def invocation(context: typer.Context) -> Invocation:
     found = context.find_object(Invocation)
     assert found is not None, "the app's callback makes one"
     return found
+
+
+_NUMBERS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stop(threading.Event):
+    """Set by the first signal.
+
+    Until somebody says ``heeded``, a signal interrupts whatever is going on, since that may be a long wait: Postgres makes
+    a slot only when every running transaction has ended. From then on it is left to those who look at the event.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._heeded = False
+
+    def heeded(self) -> None:
+        self._heeded = True
+
+    def receive(self, _number: int, _frame: FrameType | None) -> None:
+        first = not self.is_set()
+        self.set()
+        if first and not self._heeded:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[Stop]:
+    stop = Stop()
+    before = {number: signal.signal(number, stop.receive) for number in _NUMBERS}
+    try:
+        yield stop
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def plain(text: str, style: str = "") -> Text:
+    return Text(printable(text), style)

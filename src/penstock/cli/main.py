@@ -12,7 +12,13 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import dead_letter_verbs, log_verbs, look_verbs, pipeline_verbs, rules_verbs, table_verbs, verify_verb
+from penstock.cli import dead_letter_commands as dead_letter_verbs
+from penstock.cli import inspect_commands as look_verbs
+from penstock.cli import log_commands as log_verbs
+from penstock.cli import pipeline_commands as pipeline_verbs
+from penstock.cli import rules_commands as rules_verbs
+from penstock.cli import table_commands as table_verbs
+from penstock.cli import verify_command as verify_verb
 from penstock.cli.invocation import Invocation, LogFormat
 from penstock.errors import ConfigError, PenstockError
 from penstock.logs import show_error, show_faults_in_a_line
@@ -62,9 +68,9 @@ def demo(
 @app.command()
 def prepare() -> None:
     """Make Spark start in half the time on this machine, from now on: an archive of its classes, in the cache."""
-    from penstock.spark.class_archive import archive_path
-    from penstock.spark.class_training import make_archive
-    from penstock.spark.java import java_home
+    from penstock.spark.startup.class_archive import archive_path
+    from penstock.spark.startup.class_training import make_archive
+    from penstock.spark.startup.java import java_home
 
     path = archive_path(java_home())
     if path.exists():

@@ -10,9 +10,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.plain import plain
-from penstock.config.units import size_in_words
-from penstock.table_status import TableStatus
+from penstock.cli.invocation import plain
+from penstock.control.table_status import TableStatus
+from penstock.settings.units import size_in_words
 
 MOST_BARS = 8
 MOST_SINK_COLUMNS = 4

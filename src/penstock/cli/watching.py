@@ -16,15 +16,15 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from penstock.cli.plain import plain
-from penstock.cli.status_table import log_line, sinks_table, source_line
+from penstock.cli.inspect_commands import log_line, sinks_table, source_line
+from penstock.cli.invocation import plain
 from penstock.cli.tables_view import MOST_BARS, progress_bars, progress_line
 from penstock.config.model import Config
+from penstock.control.status import SinkStatus, Status, status
+from penstock.control.supervision import repeated
+from penstock.control.table_status import TableStatus
 from penstock.errors import PenstockError
 from penstock.pipeline import Pipeline
-from penstock.status import SinkStatus, Status, status
-from penstock.supervision import repeated
-from penstock.table_status import TableStatus
 
 logger = logging.getLogger(__name__)
 

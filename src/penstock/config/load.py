@@ -1,4 +1,7 @@
-"""From a file to a Config, or to one ConfigError that names every mistake in it, one line each."""
+"""From a file to a Config, or to one ConfigError that names every mistake in it, one line each.
+
+``${VAR}`` and ``${VAR:-default}`` in the values of a parsed document, so that a value never alters its structure.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,62 @@ from typing import Any
 
 from pydantic import SecretStr, ValidationError
 
-from penstock.config import mistakes
-from penstock.config.document import parse_document
 from penstock.config.model import Config
-from penstock.config.secrets import redact, secrets_in
-from penstock.config.variables import Expansion
+from penstock.config.module_path import look_for_modules_in
 from penstock.errors import ConfigError
-from penstock.module_path import look_for_modules_in
+from penstock.settings import mistakes
+from penstock.settings.document import parse_document
+from penstock.settings.mistakes import Location
+from penstock.settings.secrets import redact, secrets_in
+
+_REFERENCE = re.compile(r"\$(?:\$|\{([A-Za-z_][A-Za-z0-9_]*)(:-([^}]*))?\}|\{)", re.ASCII)
+
+
+class Expansion:
+    """Expands a document. ``mistakes``: what could not be expanded, by its path."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.mistakes: dict[Location, str] = {}
+        self._environ = environ
+        self._open: set[int] = set()  # containers being walked: an anchor can make one contain itself
+
+    def expand(self, value: Any, path: Location = ()) -> Any:
+        if isinstance(value, str):
+            return self._expand_text(value, path)
+        if not isinstance(value, dict | list):
+            return value
+        if id(value) in self._open:
+            raise ConfigError("an anchor contains an alias of itself; write it out")
+        self._open.add(id(value))
+        try:
+            if isinstance(value, dict):
+                return {key: self.expand(item, (*path, str(key))) for key, item in value.items()}
+            return [self.expand(item, (*path, index)) for index, item in enumerate(value)]
+        finally:
+            self._open.discard(id(value))
+
+    def _expand_text(self, text: str, path: Location) -> str:
+        missing: list[str] = []
+
+        def replacement(match: re.Match[str]) -> str:
+            name, has_default, default = match.groups()
+            if match[0] == "$$":
+                return "$"
+            if name is None:
+                missing.append("not a variable; write ${NAME} or ${NAME:-default}, or $$ for a dollar sign")
+                return match[0]
+            # As in a shell, `:-` stands in for an empty variable too.
+            value = self._environ.get(name, "") or default if has_default else self._environ.get(name)
+            if value is None:
+                missing.append(f"variable {name} is not set; set it or write ${{{name}:-default}}")
+                return match[0]
+            return value
+
+        expanded = _REFERENCE.sub(replacement, text)
+        if missing:
+            self.mistakes[path] = missing[0]
+        return expanded
+
 
 _SECRET_KEY = re.compile(r"passw|pwd|secret|token|salt|credential|(api|access|private)_?key", re.IGNORECASE)
 
@@ -70,14 +122,14 @@ def _names_modules(document: Any) -> bool:
     return isinstance(sinks, list) and any(isinstance(one, dict) and ":" in str(one.get("type")) for one in sinks)
 
 
-def _worded(error: ValidationError, document: Any) -> Iterator[tuple[mistakes.Path, str]]:
+def _worded(error: ValidationError, document: Any) -> Iterator[tuple[mistakes.Location, str]]:
     secrets = secrets_in([SecretStr(text) for text in _confidential(document)]) | secrets_in(document)
     for detail in error.errors(include_url=False, include_input=False):
         foreign = detail["type"] == mistakes.FOREIGN
         yield detail["loc"], redact(detail["msg"], secrets) if foreign else detail["msg"]
 
 
-def _line(path: mistakes.Path, text: str) -> str:
+def _line(path: mistakes.Location, text: str) -> str:
     place = mistakes.show_path(path)
     return f"{place}: {text}" if place else text
 

@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from penstock.control.table_status import read_copying
 from penstock.demo.comparison import TableComparison
 from penstock.lsn import LSN, ZERO
-from penstock.state import PipelineState
-from penstock.table_status import read_copying
+from penstock.state.pipeline_state import PipelineState
 
 _LINE_SECONDS, _WAITING_LINE_SECONDS = 1.0, 5.0
 _WINDOW_SECONDS = 2.0

@@ -19,6 +19,7 @@ import psycopg
 from rich.console import Console
 
 from penstock.config.load import load_config
+from penstock.control.table_status import read_copying
 from penstock.demo import shop
 from penstock.demo.background import BackgroundPipeline
 from penstock.demo.comparison import compare
@@ -27,7 +28,6 @@ from penstock.errors import PenstockError
 from penstock.pipeline import Pipeline
 from penstock.postgres import catalog
 from penstock.postgres.connection import Connection
-from penstock.table_status import read_copying
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 
 _TICK_SECONDS = 0.1  # between two transactions of the traffic

@@ -19,11 +19,10 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from penstock.imports.copiers import LIVING
-from penstock.imports.job_record import Job, read_jobs
-from penstock.imports.layout import TableLayout
-from penstock.imports.plan import Chunk
+from penstock.imports.job_record import LIVING, Job, read_jobs
 from penstock.postgres.connection import Connection, translated_errors
+from penstock.postgres.reading.chunks import Chunk
+from penstock.postgres.reading.layout import TableLayout
 
 _MOST_CHUNKS = 64
 _INSERTED_AT_ONCE = 500  # a JSON array of chunks with thousands of keys each has its limits

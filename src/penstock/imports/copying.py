@@ -11,22 +11,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.changelog.admission import read_admission
-from penstock.changelog.truncates import truncated_since
+from penstock.changelog.units import truncated_since
 from penstock.config.model import Config
-from penstock.config.units import size_in_words
 from penstock.errors import ImportFailed, LogFull, PenstockError
 from penstock.imports import jobs
 from penstock.imports.handover import Handover, Manifest
-from penstock.imports.horizon import captured_upto
 from penstock.imports.jobs import Job, NewJob
-from penstock.imports.layout import Leaf, TableLayout, table_layout
 from penstock.imports.moved_rows import Keys, distinct, may_lack_values, row_chunks
-from penstock.imports.plan import Chunk, plan_chunks
+from penstock.imports.progress import captured_upto
 from penstock.lsn import LSN, ZERO
 from penstock.postgres import catalog
 from penstock.postgres.connection import Connection
-from penstock.postgres.running_transactions import running_transactions, still_running
-from penstock.state import PipelineState
+from penstock.postgres.reading.chunks import Chunk, plan_chunks
+from penstock.postgres.reading.layout import Leaf, TableLayout, table_layout
+from penstock.postgres.transactions import running_transactions, still_running
+from penstock.settings.units import size_in_words
+from penstock.state.pipeline_state import PipelineState
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from penstock.changes import Relation
+from penstock.changes.batch import Relation
 from penstock.errors import LogCorrupt
 from penstock.lsn import LSN
 from penstock.storage import Directory

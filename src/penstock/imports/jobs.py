@@ -29,14 +29,13 @@ from penstock.imports.chunk_queue import (
     insert_chunks,
     unfinished_chunks,
 )
-from penstock.imports.copiers import LIVING, register_copier, release
-from penstock.imports.job_record import Job, State, read_jobs
-from penstock.imports.layout import TableLayout
-from penstock.imports.plan import Chunk
+from penstock.imports.job_record import LIVING, Job, State, read_jobs, register_copier, release
 from penstock.lsn import LSN
 from penstock.postgres.connection import Connection, translated_errors
-from penstock.postgres.membership import Membership
-from penstock.postgres.running_transactions import running_transactions
+from penstock.postgres.reading.chunks import Chunk
+from penstock.postgres.reading.layout import TableLayout
+from penstock.postgres.transactions import running_transactions
+from penstock.subscription.membership import Membership
 
 __all__ = [
     "Job", "NewJob", "State", "active_jobs", "add_chunks", "begin", "chunks_again", "chunks_done", "chunks_staged",

@@ -10,8 +10,13 @@ Killed in between, the next look does the rest: a sink without a complete import
 same for a table of which more columns are published than before.
 
 A table that left the publication and came back between two looks, or whose row filter, column list or operations were
-altered, is imported again: each job records how the table was published (``penstock.postgres.membership``). Penstock's own
+altered, is imported again: each job records how the table was published (``penstock.subscription.membership``). Penstock's own
 edits that miss nothing are recorded after they are committed; killed in between, the table is imported without need.
+
+Tables that left their publication for a while, in mode ``stream``: nothing is imported there, so all that can be done is to
+say so. ``parts/memberships.json`` has how each table was published at the last look.
+
+What ``tables add`` and ``tables remove`` said: it overrules the patterns of the config file, whichever came first.
 """
 
 from __future__ import annotations
@@ -19,31 +24,101 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from penstock.changelog.admission import Admission, read_admission, write_holds
 from penstock.config.model import Config
-from penstock.config.tables import LeftOut
 from penstock.imports import jobs
-from penstock.imports.choices import Choices, choices
-from penstock.imports.gaps import record_replaced, warn_of_gaps
 from penstock.imports.handover import Handover
 from penstock.imports.jobs import Job, NewJob
-from penstock.postgres import migrations, publication, schema_log, subscription
-from penstock.postgres.connection import Connection
-from penstock.postgres.locks import subscription_lock
-from penstock.postgres.membership import Memberships, memberships
-from penstock.postgres.publication import PublishedTable, Reconciliation
-from penstock.postgres.recomputations import Recomputation, recomputations
-from penstock.postgres.subscription import PATIENCE
+from penstock.postgres.connection import Connection, translated_errors
+from penstock.postgres.reading.layout import type_digests
 from penstock.postgres.tables import Table
-from penstock.postgres.type_digests import type_digests
-from penstock.publications_read import Since, publications_read, record_look
-from penstock.rules.source_columns import excludes_at_source, kept_in_source
+from penstock.postgres.transactions import subscription_lock
+from penstock.rules.checks.source_columns import excludes_at_source, kept_in_source
+from penstock.schema.log import triggers as schema_log
+from penstock.schema.log.recomputations import Recomputation, recomputations
+from penstock.settings.tables import LeftOut, TableSelection
 from penstock.sinks.contract import Sink
-from penstock.state import PipelineState
+from penstock.state.pipeline_state import PipelineState
+from penstock.state.publications_read import Since, publications_read, record_look
+from penstock.storage import Directory
+from penstock.subscription import migrations, publication, subscription
+from penstock.subscription.membership import Membership, Memberships, memberships
+from penstock.subscription.publication import PublishedTable, Reconciliation
+from penstock.subscription.subscription import PATIENCE
 
 logger = logging.getLogger(__name__)
+
+_FILE = "memberships.json"
+
+
+def warn_of_gaps(parts: Directory, published: Mapping[int, PublishedTable], members: Memberships) -> None:
+    before = _recorded(parts)
+    for oid, now in members.items():
+        if oid in before and oid in published and not now.continues(before[oid]):
+            logger.warning(
+                "%s left its publication for a while, or is published otherwise than before: changes of it may not have been "
+                "captured, and source.mode is stream, which imports nothing.",
+                published[oid].qualified_name,
+            )
+    if members != before:
+        _record(parts, members)
+
+
+def record_replaced(parts: Directory, replaced: Mapping[int, tuple[Membership, Membership]]) -> None:
+    """Tables that Penstock itself took out and put in at one moment: nothing is missing from there on."""
+    before = _recorded(parts)
+    now = {oid: new for oid, (old, new) in replaced.items() if before.get(oid) == old}
+    if now:
+        _record(parts, {**before, **now})
+
+
+def _recorded(parts: Directory) -> Memberships:
+    return {int(oid): Membership.from_json(routes) for oid, routes in (parts.read_json(_FILE) or {}).items()}
+
+
+def _record(parts: Directory, members: Memberships) -> None:
+    parts.write_json(_FILE, {str(oid): membership.to_json() for oid, membership in members.items()})
+
+
+Choice = Literal["add", "remove"]
+
+
+@dataclass(frozen=True)
+class Choices:
+    """By schema and table."""
+
+    made: Mapping[tuple[str, str], Choice] = field(default_factory=dict)
+
+    def selects(self, selection: TableSelection, schema: str, table: str) -> bool:
+        choice = self.made.get((schema, table))
+        return selection.selects(schema, table) if choice is None else choice == "add"
+
+
+def choices(connection: Connection, pipeline: str) -> Choices:
+    with translated_errors("Reading which tables were added and removed"):
+        rows = connection.execute(
+            "select schema_name, table_name, choice from penstock.table_choices where pipeline = %s", [pipeline]
+        )
+        return Choices({(schema, table): choice for schema, table, choice in rows})
+
+
+def choose(connection: Connection, pipeline: str, schema: str, table: str, choice: Choice | None) -> None:
+    """A later choice takes the place of an earlier one. None: the patterns decide again."""
+    with translated_errors(f"Recording that {schema}.{table} was chosen"):
+        if choice is None:
+            connection.execute(
+                "delete from penstock.table_choices where pipeline = %s and schema_name = %s and table_name = %s",
+                [pipeline, schema, table],
+            )
+            return
+        connection.execute(
+            "insert into penstock.table_choices (pipeline, schema_name, table_name, choice) values (%s, %s, %s, %s) "
+            "on conflict (pipeline, schema_name, table_name) do update set choice = excluded.choice",
+            [pipeline, schema, table, choice],
+        )
+
 
 _LEFT_OUT = "left-out.json"
 

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.changes import OLD_FULL, OLD_NONE, UPDATE, Bools, ChangeBatch, Relation
-from penstock.imports.plan import Chunk
+from penstock.changes.batch import OLD_FULL, OLD_NONE, UPDATE, Bools, ChangeBatch, Relation
+from penstock.changes.net import codes
 from penstock.lsn import LSN
-from penstock.net import codes
+from penstock.postgres.reading.chunks import Chunk
 
 Keys: TypeAlias = list[pa.Array]  # distinct; one array of text per column of the key
 

@@ -1,4 +1,7 @@
-"""How far imports are, for whoever watches: ``parts/copying.json``, written by a copier."""
+"""How far imports are, for whoever watches: ``parts/copying.json``, written by a copier.
+
+Up to where the log has everything.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.imports.jobs import Job
-from penstock.state import now
+from penstock.lsn import LSN, ZERO
+from penstock.state.pipeline_state import PipelineState, now
 from penstock.storage import Directory
 
 FILE = "copying.json"
@@ -43,3 +47,13 @@ def write_progress(parts: Directory, known: Sequence[Job], phases: Mapping[int, 
     told = {job.id: phases.get(job.id, Phase()) for job in known}
     tables = [figures(job, told[job.id].waiting_for, told[job.id].doing) for job in known if job.state != "removed"]
     parts.write_json(FILE, {"updated_at": now(), "tables": tables})
+
+
+def captured_upto(state: PipelineState) -> LSN:
+    """Everything that was committed below is in the log, or was not for us.
+
+    Capture's own word is a second old; the log's end is of now, but stands still while nothing is for us.
+    """
+    captured = state.capture()
+    end = state.log.contents().end
+    return max(captured.position if captured is not None else ZERO, end or ZERO)

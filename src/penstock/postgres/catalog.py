@@ -16,7 +16,7 @@ from penstock.postgres.connection import Connection, connect, translated_errors
 
 @dataclass(frozen=True)
 class TypeInfo:
-    """A type, resolved through domains and arrays. The members are those of ``penstock.changes.Column``."""
+    """A type, resolved through domains and arrays. The members are those of ``penstock.changes.batch.Column``."""
 
     oid: int
     name: str  # format_type: integer, public.mood, numeric[]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.changes import Column, Relation
+from penstock.changes.batch import Column, Relation
 from penstock.pgoutput.messages import RelationColumn, RelationMessage, TypeMessage
 from penstock.postgres import catalog
 from penstock.postgres.connection import Connection, connect

@@ -1,6 +1,10 @@
 """The logical replication slot: its state, its making, its end.
 
 https://www.postgresql.org/docs/current/view-pg-replication-slots.html
+
+Timelines: a server that was promoted, or recovered from an archive, goes on with a new one.
+
+https://www.postgresql.org/docs/current/continuous-archiving.html#BACKUP-TIMELINES
 """
 
 from __future__ import annotations
@@ -192,3 +196,24 @@ _RUNNING = """
 select format('pid %%s of %%s since %%s', a.pid, a.usename, a.xact_start::timestamptz(0))
 from pg_stat_activity a where a.backend_xid is not null and a.pid <> %s order by a.xact_start
 """
+
+
+def timeline_end(connection: Connection, timeline: int | None, current: int | None) -> LSN | None:
+    """Where the server, which is on timeline ``current``, left ``timeline``. None: it never was on that one or still is, or
+    nobody can tell: the file that says so is gone, or one of the two is unknown."""
+    if timeline is None or current is None or current <= timeline:
+        return None
+    url = make_conninfo(connection.info.dsn, password=connection.info.password or None, replication="database")
+    try:
+        with connect(url) as replication, translated_errors("Reading the timeline history"):
+            row = replication.execute(f"TIMELINE_HISTORY {current:d}").fetchone()
+    except SourceRefused:
+        return None
+    content = row[1] if row is not None else ""
+    return parse_history(content.decode() if isinstance(content, bytes) else str(content)).get(timeline)
+
+
+def parse_history(content: str) -> dict[int, LSN]:
+    """By timeline, where it was left. A line is the timeline's number, that LSN and the reason; # begins a comment."""
+    lines = (line.split() for line in content.splitlines() if line.strip() and not line.lstrip().startswith("#"))
+    return {int(fields[0]): LSN.parse(fields[1]) for fields in lines}

@@ -6,10 +6,10 @@ import difflib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from penstock.changes import OWN_SCHEMA
-from penstock.config.tables import Selection
+from penstock.changes.batch import OWN_SCHEMA
 from penstock.errors import ConfigError
 from penstock.postgres.connection import Connection, translated_errors
+from penstock.settings.tables import Selection
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Table:
 
     @property
     def has_key(self) -> bool:
-        """Whether its rows can be told apart: whether ``penstock.changes.Relation`` has a key."""
+        """Whether its rows can be told apart: whether ``penstock.changes.batch.Relation`` has a key."""
         return self.has_primary_key if self.identity == "f" else bool(self.identity_columns)
 
 

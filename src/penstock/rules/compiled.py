@@ -6,7 +6,7 @@ and column names. ``tables`` always means the source's names. Within a rule: fil
 Code that runs in Spark (``sql``, ``python_frame``) is run by others, over all rows of a table at once; ``before_frame`` is
 what it is given and ``from_frame`` goes on with what came out. A table has one such rule at most.
 
-What a filter makes of an UPDATE: ``filtering.py``. TRUNCATE goes on, except into a table that several are merged into, where
+What a filter makes of an UPDATE: ``filters.py``. TRUNCATE goes on, except into a table that several are merged into, where
 it would take the others' rows: there ``rename.truncate`` decides.
 
 ``operations`` limits the filter and the transforms of new rows. Old values are transformed whatever the operation, so that
@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.changes import (
+from penstock.changes.batch import (
     DELETE,
     INSERT,
     MESSAGES,
@@ -39,16 +39,14 @@ from penstock.changes import (
     Relation,
 )
 from penstock.errors import ConfigError, RuleError
-from penstock.rules.code import Code, Results, function_result, refuse_unfit_table
+from penstock.rules.code.code import Code, Results, function_result, refuse_unfit_table
 from penstock.rules.coverage import uncovered
-from penstock.rules.filtering import Undecided, filtered, null_elsewhere
-from penstock.rules.filters import Filter, compiled_filter
-from penstock.rules.functions import Function
-from penstock.rules.model import CodeKey, Exclude, Keep, RuleSettings
-from penstock.rules.operands import UnfitOperand
+from penstock.rules.model import CodeKey, Exclude, Function, Keep, RuleSettings
 from penstock.rules.refused_values import keeping_values_secret
 from penstock.rules.routing import Route, caught_by, route
-from penstock.rules.sides import Side, new_side, old_side
+from penstock.rules.transforms.contract import Side, new_side, old_side
+from penstock.rules.where.filters import Filter, Undecided, compiled_filter, filtered, null_elsewhere
+from penstock.rules.where.operands import UnfitOperand
 
 Analyse = Callable[[CodeKey, Any, str, Relation], pa.Schema]  # what code in Spark makes of a relation
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from penstock.changes import Relation
+from penstock.changes.batch import Relation
 from penstock.errors import RuleError
 from penstock.rules.model import RuleSettings
 from penstock.rules.routing import caught_by

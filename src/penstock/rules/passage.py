@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from penstock.changes import ChangeBatch, Relation
-from penstock.rules.code import Code, Results
+from penstock.changes.batch import ChangeBatch, Relation
+from penstock.rules.code.code import Code, Results
 from penstock.rules.compiled import Analyse, CompiledRules
 from penstock.rules.model import RuleSettings
 from penstock.rules.schema_commands import through_rules

@@ -11,10 +11,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from penstock.changes import ChangeBatch
+from penstock.changes.batch import ChangeBatch
 from penstock.errors import ConfigError, DecodeError, RuleError
 from penstock.lsn import LSN
-from penstock.rules.filtering import Undecided
+from penstock.rules.where.filters import Undecided
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from penstock.changes import Column, Relation
+from penstock.changes.batch import Column, Relation
 from penstock.errors import ConfigError
 from penstock.rules.model import Exclude, RuleSettings
 from penstock.rules.patterns import captures, filled, placeholders, stars, values_for

@@ -23,10 +23,10 @@ from penstock.rules.coverage import uncovered_columns
 from penstock.rules.model import Exclude, Keep, RuleSettings
 from penstock.rules.patterns import filled, values_for
 from penstock.rules.routing import caught_by, may_merge, merged_oid
-from penstock.schema_changes import kinds
-from penstock.schema_changes.definitions import ColumnDefinition, Constraint, TableName
-from penstock.schema_changes.kinds import SchemaChange, TableChange
-from penstock.schema_changes.logged import LoggedCommand
+from penstock.schema import kinds
+from penstock.schema.definitions import ColumnDefinition, Constraint, TableName
+from penstock.schema.kinds import SchemaChange, TableChange
+from penstock.schema.log.row import LoggedCommand
 
 _OF_COLUMNS = (kinds.AddColumn, kinds.DropColumn, kinds.RetypeColumn, kinds.RenameColumn, kinds.DropNotNull)
 

@@ -36,14 +36,14 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from penstock.changelog.admission import Ready
-from penstock.changes import ChangeBatch, Relation
-from penstock.config.sink import SinkSettings
+from penstock.changes.batch import ChangeBatch, Relation
 from penstock.errors import SinkRefused
+from penstock.findings import Finding
 from penstock.lsn import LSN
-from penstock.postgres.preflight_tables import Finding
-from penstock.schema_changes.kinds import SchemaChange
-from penstock.schema_changes.logged import LoggedCommand
+from penstock.schema.kinds import SchemaChange
+from penstock.schema.log.row import LoggedCommand
 from penstock.sinks.dead_letters import DeadLetters
+from penstock.sinks.settings import SinkSettings
 
 
 @dataclass(frozen=True)

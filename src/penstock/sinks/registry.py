@@ -10,16 +10,16 @@ import importlib
 import re
 from typing import TYPE_CHECKING, Any
 
-from penstock.config.mistakes import quoted
 from penstock.errors import ConfigError
+from penstock.settings.mistakes import quoted
 
 if TYPE_CHECKING:
     from penstock.sinks.contract import Sink
 
 SINKS = {
-    "duckdb": "penstock.sinks.duckdb:DuckDBSink",
-    "file": "penstock.sinks.file:FileSink",
-    "postgres": "penstock.sinks.postgres:PostgresSink",
+    "duckdb": "penstock.sinks.duckdb.sink:DuckDBSink",
+    "file": "penstock.sinks.file.sink:FileSink",
+    "postgres": "penstock.sinks.postgres.sink:PostgresSink",
     "stdout": "penstock.sinks.stdout:StdoutSink",
 }
 

@@ -4,6 +4,8 @@ Small tables travel inside the receipt. Larger ones are Arrow IPC files below th
 writes a file of its own, so two attempts of one task never meet, and a file appears under its name only when it is
 whole; on a local disk it is for its owner alone. Nothing is fsynced: what the end of a machine leaves half written belongs
 to a batch that was not committed, and that is made again; or to an import, which begins anew.
+
+Files that are whole or not there, whatever happens to the machine.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ import errno
 import os
 import re
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -112,3 +116,29 @@ def _resolve(staging: str) -> tuple[pafs.FileSystem, str]:
         return pafs.LocalFileSystem(), staging
     filesystem, path = pafs.FileSystem.from_uri(staging)
     return filesystem, path.rstrip("/")
+
+
+def replace_durably(path: Path, chunks: Iterable[bytes | pa.Buffer]) -> None:
+    """Writes a file, or replaces it, in one step that survives a power cut once this returns. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            for chunk in chunks:
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        # On a full disk, what was written so far takes the room that others need.
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """A new name is durable only when its directory is."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -6,14 +6,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
-from penstock.changes import ChangeBatch
+from penstock.changes.batch import ChangeBatch
 from penstock.errors import SinkRefused
 from penstock.sinks.contract import Batch, Sink
 from penstock.sinks.events import EventSettings, event_format
-from penstock.sinks.events.announcements import delivery
-from penstock.sinks.events.imports import receipts_of_part
-from penstock.sinks.events.merge import merged_lines
-from penstock.sinks.events.receipt import EventReceipt, stage_events
+from penstock.sinks.events.lines import EventReceipt, delivery, merged_lines, receipts_of_part, stage_events
 from penstock.sinks.staging import storage_error
 
 

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock import failpoints
-from penstock.changes import ChangeBatch
+from penstock.changes.batch import ChangeBatch
+from penstock.delivery.frame_parts import StagedRows
+from penstock.delivery.writer import outcome
 from penstock.errors import PenstockError
 from penstock.imports.handover import ChunkReceipt, Handover
-from penstock.imports.layout import TableLayout
-from penstock.imports.plan import Chunk
-from penstock.imports.read_chunk import ChunkReader
 from penstock.lsn import LSN, ZERO
-from penstock.priority import in_a_thread, step_back
+from penstock.postgres.reading.chunks import Chunk
+from penstock.postgres.reading.layout import TableLayout
+from penstock.postgres.reading.read_chunk import ChunkReader
+from penstock.process import in_a_thread, step_back
 from penstock.rules.passage import NO_RULES, Passage
 from penstock.sinks.contract import Batch, ImportPart, Sink
-from penstock.spark.frame_parts import StagedRows
-from penstock.spark.writer import outcome
 from penstock.storage import Directory
 
 if TYPE_CHECKING:

@@ -26,20 +26,20 @@ from penstock.imports.copying import CopierTask, Copying, TableCopy, in_words
 from penstock.imports.handover import Handover
 from penstock.imports.jobs import Job
 from penstock.imports.moved_rows import Keys
-from penstock.imports.plan import Chunk
 from penstock.imports.progress import Phase, write_progress
-from penstock.imports.read_chunk import LayoutChanged
 from penstock.lsn import LSN
-from penstock.postgres import subscription
 from penstock.postgres.connection import Connection, connect
-from penstock.publications_read import in_step
+from penstock.postgres.reading.chunks import Chunk
+from penstock.postgres.reading.read_chunk import LayoutChanged
 from penstock.retry import Backoff
 from penstock.rules.passage import Passage
 from penstock.sinks.contract import Sink
 from penstock.spark.chunk_task import ChunkTask, ChunkToCopy, CopiedChunk, finished
 from penstock.spark.frames import Frames
 from penstock.spark.moved_keys import moved_keys
-from penstock.state import PipelineState
+from penstock.state.pipeline_state import PipelineState
+from penstock.state.publications_read import in_step
+from penstock.subscription import subscription
 
 logger = logging.getLogger(__name__)
 

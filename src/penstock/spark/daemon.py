@@ -11,12 +11,7 @@ import socket
 import pyspark.daemon
 import pyspark.worker
 
-import penstock.sinks.duckdb
-import penstock.sinks.postgres
-import penstock.spark.chunk_task
-import penstock.spark.source
-import penstock.spark.writer  # noqa: F401
-from penstock.module_path import look_for_inherited_modules
+from penstock.config.module_path import look_for_inherited_modules
 
 _serve = pyspark.daemon.worker
 

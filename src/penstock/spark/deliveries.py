@@ -19,17 +19,17 @@ from penstock.error_policy import Verdict, policy_for
 from penstock.errors import PenstockError, SparkLost
 from penstock.imports.copying import CopierTask
 from penstock.lsn import LSN, ZERO
-from penstock.priority import step_back
+from penstock.process import step_back
 from penstock.retry import Backoff
+from penstock.rules.checks.earlier_rules import tell_of_other_rules
 from penstock.rules.passage import NO_RULES, Passage
-from penstock.rules.remembered import tell_of_other_rules
 from penstock.sinks.contract import Sink
 from penstock.spark.copier import Unfinished, copied
 from penstock.spark.delivery import SinkDelivery
 from penstock.spark.frame_check import refuse_unfit_frames
 from penstock.spark.import_delivery import ImportDelivery
 from penstock.spark.session import close_session, open_session
-from penstock.state import PipelineState
+from penstock.state.pipeline_state import PipelineState
 
 logger = logging.getLogger(__name__)
 

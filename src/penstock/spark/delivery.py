@@ -21,20 +21,20 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock import failpoints
-from penstock.changelog.plan import plan
+from penstock.changelog.units import plan
+from penstock.delivery.frame_parts import FramedReceipt
+from penstock.delivery.table_record import TableRecord
+from penstock.delivery.writer import RECEIPTS, Writer, fault
 from penstock.errors import LogFull, LogGap, PenstockError, SinkRefused, SinkUnavailable, SourceSetBack, SparkLost
-from penstock.imports.record import TableRecord
 from penstock.lsn import LSN, ZERO
 from penstock.rules.passage import NO_RULES, Passage
-from penstock.schema_changes.kinds import CreateTable, SetComment, TableChange
-from penstock.schema_changes.logged import LoggedCommand
-from penstock.schema_changes.type_kinds import OF_VALUES
-from penstock.schema_changes.words import in_words
+from penstock.schema.kinds import CreateTable, SetComment, TableChange
+from penstock.schema.log.row import LoggedCommand
+from penstock.schema.type_kinds import OF_VALUES
+from penstock.schema.words import in_words
 from penstock.sinks.contract import Batch, Imported, ImportPart, Sink
-from penstock.spark.frame_parts import FramedReceipt
 from penstock.spark.frames import Frames
-from penstock.spark.writer import RECEIPTS, Writer, fault
-from penstock.state import CaptureState, PipelineState, SinkState, now, staged_batch_uri
+from penstock.state.pipeline_state import CaptureState, PipelineState, SinkState, now, staged_batch_uri
 from penstock.storage import Directory
 
 _LONGEST_LINE = 500

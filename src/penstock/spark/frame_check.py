@@ -6,10 +6,10 @@ import logging
 
 from penstock.config.model import Config
 from penstock.errors import SourceError
+from penstock.imports.rule_checks import captured_tables
 from penstock.postgres.connection import connect
+from penstock.rules.checks.source_tables import source_tables
 from penstock.rules.passage import Passage
-from penstock.rules.source_tables import source_tables
-from penstock.rules.validation import captured_tables
 
 logger = logging.getLogger(__name__)
 

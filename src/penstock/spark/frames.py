@@ -2,15 +2,21 @@
 
 A table's changes are one DataFrame, ``changes``; the code makes another of it, whose rows go back to their changes
 (``frame_parts.py``). Only tables with such code pay for it, with two jobs for each of them that a batch has, and one for all.
+
+What code of rules that runs in Spark makes of a few rows, for ``penstock rules FILE preview``.
+
+By the same steps as a chunk of an import, with a sink that keeps what it is given, on a session of this machine.
 """
 
 from __future__ import annotations
 
 import logging
 import pickle
+import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,16 +24,9 @@ from pyspark.errors import AnalysisException, PySparkException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from penstock.changelog.plan import WorkUnit
-from penstock.changes import Relation
-from penstock.errors import ConfigError, PenstockError, RuleError, SparkLost
-from penstock.rules.code import Code
-from penstock.rules.code_rows import LSN_COLUMN, SEQUENCE_COLUMN, schema_of
-from penstock.rules.functions import Function, place_of, told
-from penstock.rules.model import CodeKey
-from penstock.rules.passage import Passage
-from penstock.sinks.contract import Batch, Sink
-from penstock.spark.frame_parts import (
+from penstock.changelog.units import WorkUnit
+from penstock.changes.batch import ChangeBatch, Relation, concat
+from penstock.delivery.frame_parts import (
     FramedReceipt,
     FramedTable,
     FramedWriter,
@@ -35,8 +34,19 @@ from penstock.spark.frame_parts import (
     KeptResult,
     LoggedChanges,
     RowsForCode,
+    StagedRows,
     in_order,
 )
+from penstock.errors import ConfigError, PenstockError, RuleError, SparkLost
+from penstock.lsn import ZERO
+from penstock.rules.code.code import Code
+from penstock.rules.code.rows import LSN_COLUMN, SEQUENCE_COLUMN, schema_of
+from penstock.rules.model import CodeKey, Function, place_of, told
+from penstock.rules.passage import Passage
+from penstock.settings.sections import SparkSettings
+from penstock.sinks.contract import Batch, Sink
+from penstock.sinks.settings import SinkSettings
+from penstock.spark.session import close_session, open_session
 from penstock.storage import Directory
 
 _VIEW = "changes"
@@ -234,3 +244,32 @@ def _first_line(error: PySparkException) -> str:
 def _say_nothing_of_queries() -> None:
     """PySpark prints every failure of a query, with the values in it."""
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
+
+
+class _Keeping(Sink[Any]):
+    def write(self, batch: Batch, changes: Iterator[ChangeBatch]) -> list[ChangeBatch]:
+        return list(changes)
+
+
+class FramePreview:
+    """``rules.preview`` calls it for tables with such code; it starts Spark then."""
+
+    def __init__(self, settings: SparkSettings) -> None:
+        self._settings = settings.model_copy(update={"master": "local[1]"})
+
+    def __call__(self, rules: Passage, relation: Relation, rows: ChangeBatch | None) -> ChangeBatch | None:
+        """What goes on of the rows. From then on the rules know what columns the code makes."""
+        session = open_session(self._settings)
+        try:
+            frames = Frames(session, _Keeping(SinkSettings(name="preview", type="preview")), rules)
+            rules.frame(relation)
+            if rows is None:
+                return None
+            with tempfile.TemporaryDirectory(prefix="penstock-preview-") as directory:
+                staged = StagedRows(str(Path(directory, "rows")))
+                staged.store(rules, iter([rows]))
+                batch = Batch(-1, ZERO, ZERO, directory)
+                made: list[ChangeBatch] = frames.write([(relation, staged)], batch).outcome
+            return concat(made) if made else None
+        finally:
+            close_session(session)

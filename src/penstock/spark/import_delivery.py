@@ -17,28 +17,27 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from penstock import failpoints
-from penstock.changelog.changes_of_units import change_batches
 from penstock.changelog.log import ChangeLog
-from penstock.changelog.plan import WorkUnit, plan
 from penstock.changelog.segment import SegmentName
-from penstock.changes import Relation
+from penstock.changelog.units import WorkUnit, change_batches, plan
+from penstock.changes.batch import Relation
+from penstock.delivery.frame_parts import unseen_by
+from penstock.delivery.writer import outcome
 from penstock.error_policy import Verdict, policy_for
 from penstock.errors import LogError, PenstockError, SinkUnavailable, SparkLost, TableAltered
 from penstock.imports.handover import ChunkReceipt, Handover, Manifest, Trouble
-from penstock.imports.horizon import captured_upto
+from penstock.imports.progress import captured_upto
 from penstock.lsn import LSN, ZERO
 from penstock.retry import Backoff
-from penstock.rules.hidden_columns import HiddenColumns
+from penstock.rules.checks.earlier_rules import HiddenColumns
 from penstock.rules.passage import NO_RULES, Passage
-from penstock.schema_changes import kinds
-from penstock.schema_changes.kinds import SchemaChange, TableChange
-from penstock.schema_changes.logged import LoggedCommand, logged_commands
-from penstock.schema_changes.type_kinds import OF_VALUES
+from penstock.schema import kinds
+from penstock.schema.kinds import SchemaChange, TableChange
+from penstock.schema.log.row import LoggedCommand, logged_commands
+from penstock.schema.type_kinds import OF_VALUES
 from penstock.sinks.contract import Batch, ImportPart, Sink, UnderWay
 from penstock.spark.delivery import SinkDelivery
-from penstock.spark.frame_parts import unseen_by
-from penstock.spark.writer import outcome
-from penstock.state import PipelineState
+from penstock.state.pipeline_state import PipelineState
 from penstock.storage import Directory
 
 logger = logging.getLogger(__name__)

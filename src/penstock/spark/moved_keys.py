@@ -8,10 +8,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from penstock.changelog.changes_of_units import change_batches
 from penstock.changelog.log import ChangeLog
-from penstock.changelog.plan import WorkUnit, plan
-from penstock.changes import Relation
+from penstock.changelog.units import WorkUnit, change_batches, plan
+from penstock.changes.batch import Relation
 from penstock.imports.moved_rows import Keys, key_changes, keys_to_read_again, moved_on
 from penstock.lsn import LSN, ZERO
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from penstock.config.model import SparkSettings
-from penstock.module_path import VARIABLE
-from penstock.spark.class_archive import archive_options
-from penstock.spark.java import java_home
+from penstock.config.module_path import VARIABLE
+from penstock.settings.sections import SparkSettings
 from penstock.spark.source import ChangeSource
-from penstock.spark.worker_python import worker_python
+from penstock.spark.startup.class_archive import archive_options
+from penstock.spark.startup.java import java_home
+from penstock.spark.startup.worker_python import worker_python
 
 logger = logging.getLogger(__name__)
 

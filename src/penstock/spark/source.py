@@ -23,8 +23,8 @@ from pyspark.sql.types import StructType
 
 from penstock.changelog.admission import read_admission
 from penstock.changelog.log import ChangeLog
-from penstock.changelog.plan import WorkUnit, everything, only, plan
-from penstock.changes import Relation
+from penstock.changelog.units import WorkUnit, everything, only, plan
+from penstock.changes.batch import Relation
 from penstock.lsn import LSN, ZERO
 from penstock.spark.typed_rows import TypedTable
 

@@ -16,14 +16,13 @@ import pyarrow.compute as pc
 import yaml
 from pydantic import ValidationError
 
-from penstock.changelog.changes_of_units import change_batches
 from penstock.changelog.log import ChangeLog
-from penstock.changelog.plan import WorkUnit
-from penstock.changes import DELETE, OP_NAMES, ChangeBatch, Column, Relation
-from penstock.config.unrepresentable import UnrepresentableSettings
+from penstock.changelog.units import WorkUnit, change_batches
+from penstock.changes.batch import DELETE, OP_NAMES, ChangeBatch, Column, Relation
 from penstock.errors import ConfigError, UnrepresentableValue
 from penstock.lsn import LSN
 from penstock.pgoutput.types import Unrepresentable, arrow_type, typed
+from penstock.sinks.settings import UnrepresentableSettings
 
 _CHANGE_FIELDS = [
     pa.field("_op", pa.string()),

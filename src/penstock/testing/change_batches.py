@@ -24,7 +24,17 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from penstock.changes import MESSAGE, MESSAGES, OLD_FULL, OLD_KEY, OLD_NONE, OP_NAMES, ChangeBatch, Column, Relation
+from penstock.changes.batch import (
+    MESSAGE,
+    MESSAGES,
+    OLD_FULL,
+    OLD_KEY,
+    OLD_NONE,
+    OP_NAMES,
+    ChangeBatch,
+    Column,
+    Relation,
+)
 
 
 class _Unchanged:

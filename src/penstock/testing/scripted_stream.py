@@ -19,7 +19,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from penstock.changes import Relation
+from penstock.changes.batch import Relation
 from penstock.lsn import LSN
 from penstock.pgoutput.messages import POSTGRES_EPOCH, Message, RelationMessage, TypeMessage, parse
 from penstock.testing.change_batches import FIRST_COMMIT_TIME, _Unchanged

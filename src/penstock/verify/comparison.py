@@ -24,13 +24,12 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import SourceUnavailable
-from penstock.imports.layout import TableLayout
-from penstock.imports.plan import Chunk
-from penstock.imports.read_chunk import LayoutChanged
-from penstock.verify.judging import ROUNDS, judge, named
+from penstock.postgres.reading.chunks import Chunk
+from penstock.postgres.reading.layout import TableLayout
+from penstock.postgres.reading.read_chunk import LayoutChanged
+from penstock.sinks.verifying import Figures, Key, TablePair, no_figures
+from penstock.verify.judging import ROUNDS, bag_differences, judge, named, suspects
 from penstock.verify.report import Difference, Kind, TableReport
-from penstock.verify.suspects import bag_differences, suspects
-from penstock.verify.target import Figures, Key, TablePair, no_figures
 
 _ROWS_PER_BUCKET = 500
 _FEWEST_BUCKETS, _MOST_BUCKETS = 64, 16_384

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from penstock.verify.target import Key
+from penstock.sinks.verifying import Key
 
 Progress = Callable[[str, str, int, int | None], None]
 """Sink, table, rows compared so far, and how many there are about; None if nobody knows."""

@@ -11,18 +11,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from penstock.changes import Relation
-from penstock.imports.layout import TableLayout, table_layout
-from penstock.imports.plan import Chunk
+from penstock.changes.batch import Relation
 from penstock.postgres.connection import Connection
-from penstock.postgres.publication import PublishedTable
+from penstock.postgres.reading.chunks import Chunk
+from penstock.postgres.reading.layout import TableLayout, table_layout
 from penstock.rules.compiled import CompiledRules
 from penstock.rules.model import RuleSettings
 from penstock.rules.routing import caught_by
 from penstock.rules.schema_commands import Course
-from penstock.verify.outcome import Outcome, Traced, outcome_of
+from penstock.subscription.publication import PublishedTable
 from penstock.verify.report import TableReport
-from penstock.verify.ruled_rows import RuledRows, UnitedRows
+from penstock.verify.ruled_rows import Outcome, RuledRows, Traced, UnitedRows, outcome_of
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import settings
 
-from penstock.changes import Column
+from penstock.changes.batch import Column
 from penstock.pgoutput.types import Unrepresentable, typed
 
 # The same examples in every run, and no deadline: how long one takes depends on what else the machine does.

@@ -12,7 +12,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from penstock.changes import Column
+from penstock.changes.batch import Column
 from penstock.errors import UnrepresentableValue
 from penstock.pgoutput.types import typed
 from tests.pgoutput.types.postgres_text import NUMERIC_10_2, cast, column

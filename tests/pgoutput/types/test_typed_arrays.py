@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.changes import Column
+from penstock.changes.batch import Column
 from penstock.errors import DecodeError, UnrepresentableValue
 from penstock.pgoutput.types import Unrepresentable, arrow_type, typed
 from tests.pgoutput.types.postgres_text import NUMERIC_10_2, cast, column, numeric_modifier, steady, write_array

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from penstock.changes import Column
+from penstock.changes.batch import Column
 from penstock.errors import DecodeError, UnrepresentableValue
 from tests.pgoutput.types.postgres_text import NUMERIC_10_2, cast, column, steady, write_time, write_timestamp
 

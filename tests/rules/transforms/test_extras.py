@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.rules.transforms import dictionaries, extra
+from penstock.rules.transforms import contract as extra
+from penstock.rules.transforms import dictionaries
 from tests.rules.transforms.transformed import applied, transform
 
 NEEDING: list[tuple[str, dict[str, Any], str]] = [

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.changes import Column
+from penstock.changes.batch import Column
 from penstock.rules.transforms import TRANSFORMS, transform_class
 from tests.rules.transforms.transformed import column, transform
 

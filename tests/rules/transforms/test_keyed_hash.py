@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.rules.transforms.keyed_hash import Draws, key_of, siphash
+from penstock.rules.transforms.generator import Draws, key_of, siphash
 from tests.rules.transforms.settings import steady
 from tests.rules.transforms.transformed import text
 

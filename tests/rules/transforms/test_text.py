@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.config.secrets import secrets_in
+from penstock.settings.secrets import secrets_in
 from tests.rules.transforms.settings import KEY, steady, texts
 from tests.rules.transforms.test_registry import messages
 from tests.rules.transforms.transformed import applied, transform

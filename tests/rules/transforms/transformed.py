@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.changes import Column
+from penstock.changes.batch import Column
 from penstock.rules.transforms import parse_transform
 from penstock.rules.transforms.contract import Columns, Transform
 from penstock.testing.change_batches import relation

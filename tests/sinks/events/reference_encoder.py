@@ -7,7 +7,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from penstock.changes import DELETE, MESSAGE, OLD_KEY, OLD_NONE, OP_NAMES, TRUNCATE, ChangeBatch, Column
+from penstock.changes.batch import DELETE, MESSAGE, OLD_KEY, OLD_NONE, OP_NAMES, TRUNCATE, ChangeBatch, Column
 from penstock.lsn import LSN
 
 

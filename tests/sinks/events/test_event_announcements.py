@@ -4,13 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from penstock.changes import ChangeBatch
+from penstock.changes.batch import ChangeBatch
 from penstock.lsn import LSN
 from penstock.sinks.contract import Batch
-from penstock.sinks.events.announcements import Delivery, delivery
-from penstock.sinks.events.json_format import JsonFormat
-from penstock.sinks.events.merge import merged_lines
-from penstock.sinks.events.receipt import EventReceipt, stage_events
+from penstock.sinks.events.formats.json import JsonFormat
+from penstock.sinks.events.lines import Delivery, EventReceipt, delivery, merged_lines, stage_events
 from penstock.testing.change_batches import changes, messages, relation
 
 USERS = relation("public", "users", id="int8", key=("id",))

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.changes import ChangeBatch, Relation
+from penstock.changes.batch import ChangeBatch, Relation
 from penstock.lsn import LSN
-from penstock.sinks.events import EVENTS, Position, shapes
-from penstock.sinks.events.json_format import JsonFormat
+from penstock.sinks.events import EVENTS, Position
+from penstock.sinks.events import values as shapes
+from penstock.sinks.events.formats.json import JsonFormat
 from penstock.sinks.events.values import Numeric
 from penstock.testing.change_batches import FIRST_COMMIT_TIME, UNCHANGED, changes, messages, relation
 from tests.sinks.events.properties import ANY_TEXT, steady

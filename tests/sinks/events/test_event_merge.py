@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.sinks.events import EVENTS, merge
-from penstock.sinks.events.merge import merged_lines
+from penstock.sinks.events import EVENTS
+from penstock.sinks.events import lines as merge
+from penstock.sinks.events.lines import merged_lines
 from tests.sinks.events.properties import steady
 
 POSITIONS = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 4)), max_size=12).map(sorted)

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import DecodeError
-from penstock.sinks.events.base64_text import base64_of_hex
-from penstock.sinks.events.json_text import LARGE, comma_separated
+from penstock.sinks.events.json_text import LARGE, base64_of_hex, comma_separated
 from penstock.sinks.events.values import Numeric, TextValues, Values
 from penstock.testing.change_batches import column
 from tests.sinks.events.properties import POSTGRES_TEXT, steady

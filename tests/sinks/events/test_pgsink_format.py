@@ -4,7 +4,7 @@ import json
 
 from penstock.lsn import LSN
 from penstock.sinks.events import Position
-from penstock.sinks.events.pgsink_format import PgsinkFormat
+from penstock.sinks.events.formats.pgsink import PgsinkFormat
 from penstock.testing.change_batches import FIRST_COMMIT_TIME, UNCHANGED, changes, messages, relation
 
 EXAMPLE = relation("public", "example", id="int8", msg="text", key=("id",))

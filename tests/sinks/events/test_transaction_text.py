@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.lsn import LSN
-from penstock.sinks.events.transaction_text import Transactions, lsn_text, timestamp_text
+from penstock.sinks.events.formats.json import Transactions, lsn_text, timestamp_text
 from penstock.testing.change_batches import changes, relation
 from tests.sinks.events.properties import steady
 from tests.sinks.events.reference_encoder import timestamp

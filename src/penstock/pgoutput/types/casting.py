@@ -7,9 +7,10 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.changes import Column
-from penstock.pgoutput.types import arrays, refusals
-from penstock.pgoutput.types.array_literals import Literals
+from penstock.changes.batch import Column
+from penstock.pgoutput.types import arrays
+from penstock.pgoutput.types import family as refusals
+from penstock.pgoutput.types.arrays import Literals
 from penstock.pgoutput.types.family import Family, matches
 from penstock.pgoutput.types.registry import FAMILIES
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.changes import Bools, UInt8s
+from penstock.changes.batch import Bools, UInt8s
 
 Int32s = npt.NDArray[np.int32]
 

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from penstock.pgoutput.types.booleans import Booleans
 from penstock.pgoutput.types.bytea import ByteStrings
-from penstock.pgoutput.types.calendar import Dates, Timestamps, ZonedTimestamps
 from penstock.pgoutput.types.family import Family
-from penstock.pgoutput.types.floats import Floats
-from penstock.pgoutput.types.integers import Integers, ObjectIds
-from penstock.pgoutput.types.intervals import Intervals
-from penstock.pgoutput.types.numerics import Numerics
-from penstock.pgoutput.types.times import Times
+from penstock.pgoutput.types.moments import Dates, Intervals, Times, Timestamps, ZonedTimestamps
+from penstock.pgoutput.types.numbers import Booleans, Floats, Integers, Numerics, ObjectIds
 
 FAMILIES: dict[str, Family] = {
     "bool": Booleans(),

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.changes import Column
+from penstock.changes.batch import Column
 from penstock.pgoutput.types.flat import flatten, validity
 
 _HEADER = 4  # what Postgres adds to a type modifier (VARHDRSZ)

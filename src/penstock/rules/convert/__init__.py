@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.config.document import parse_document
 from penstock.errors import ConfigError
 from penstock.rules.convert import pg_flo, pgstream
-from penstock.rules.convert.converted import Converted
-from penstock.rules.convert.printed import as_yaml
+from penstock.rules.convert.converted import Converted, as_yaml
+from penstock.settings.document import parse_document
 
 TOOLS: dict[str, Callable[[Any], Converted]] = {"pg_flo": pg_flo.converted, "pgstream": pgstream.converted}
 

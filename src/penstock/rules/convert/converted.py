@@ -1,15 +1,21 @@
-"""What a converter gives: rules as the config file writes them, and notes on what has no equivalent."""
+"""What a converter gives: rules as the config file writes them, and notes on what has no equivalent.
+
+Converted rules as YAML, with the notes as comments where they belong.
+"""
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import yaml
 from pydantic import ValidationError
 
-from penstock.config.mistakes import show_path
 from penstock.errors import ConfigError
 from penstock.rules.transforms import parse_transform
+from penstock.settings.mistakes import show_path
 
 
 @dataclass
@@ -72,3 +78,35 @@ def word(value: Any, where: str) -> str:
     if not isinstance(value, str) or not value:
         raise ConfigError(f"{where}: expected text")
     return value
+
+
+_WIDTH = 118
+
+
+def as_yaml(converted: Converted) -> str:
+    """A ``rules:`` section for a config file."""
+    lines = [*(line for note in converted.notes for line in _comment(note, ""))]
+    if not converted.rules:
+        return "\n".join([*lines, "rules: []", ""])
+    lines.append("rules:")
+    for rule in converted.rules:
+        lines += [line for note in rule.notes for line in _comment(note, "  ")]
+        text = yaml.safe_dump(
+            [_escaped(rule.keys)], sort_keys=False, allow_unicode=True, width=_WIDTH, default_flow_style=None
+        )
+        lines.append(textwrap.indent(text.rstrip("\n"), "  "))
+    return "\n".join([*lines, ""])
+
+
+def _comment(note: str, indent: str) -> Iterator[str]:
+    for line in textwrap.wrap(" ".join(note.split()), _WIDTH - len(indent)):
+        yield f"{indent}# {line}"
+
+
+def _escaped(value: Any) -> Any:
+    """The config file expands ${NAME}, and takes $$ for a dollar sign."""
+    if isinstance(value, str):
+        return value.replace("$$", "$$$$").replace("${", "$${")
+    if isinstance(value, dict):
+        return {key: _escaped(item) for key, item in value.items()}
+    return [_escaped(item) for item in value] if isinstance(value, list | tuple) else value

@@ -9,35 +9,35 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from penstock.config.mistakes import mistake, nearest, quoted
+from penstock.settings.mistakes import mistake, nearest, quoted
 
 if TYPE_CHECKING:
     from penstock.rules.transforms.contract import Transform
 
 TRANSFORMS = {
-    "regex": "regex:Regex",
+    "regex": "text:Regex",
     "mask": "mask:Mask",
     "hash": "hashing:Hash",
     "encrypt": "encrypt:Encrypt",
-    "literal": "literal:LiteralText",
-    "null": "literal:Null",
+    "literal": "text:LiteralText",
+    "null": "text:Null",
     "template": "template:Template",
     "truncate": "coarse:Truncate",
     "round": "coarse:Round",
     "bucket": "coarse:Bucket",
     "noise": "noise:Noise",
     "shift_dates": "noise:ShiftDates",
-    "json": "json_edits:Json",
-    "hstore": "hstore_edits:Hstore",
-    "string": "strings:String",
+    "json": "documents:Json",
+    "hstore": "documents:Hstore",
+    "string": "text:String",
     "integer": "drawn_numbers:Integer",
     "float": "drawn_numbers:Float",
     "boolean": "drawn_numbers:Boolean",
-    "uuid": "uuids:Uuid",
+    "uuid": "text:Uuid",
     "date": "drawn_moments:Date",
     "timestamp": "drawn_moments:Timestamp",
     "unix_timestamp": "drawn_moments:UnixTimestamp",
-    "choice": "choice:Choice",
+    "choice": "text:Choice",
     "first_name": "names:FirstName",
     "last_name": "names:LastName",
     "full_name": "names:FullName",

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BeforeValidator, Field, model_validator
 
-from penstock.changes import Column, Int64s
-from penstock.config.mistakes import mistake
-from penstock.rules.transforms import moment_text, number_text
+from penstock.changes.batch import Column, Int64s
+from penstock.rules.transforms import drawn_numbers as number_text
+from penstock.rules.transforms import moment_text
 from penstock.rules.transforms.contract import Example, Row, Transform
-from penstock.rules.transforms.fit import (
+from penstock.rules.transforms.generator import (
     DATES,
     INTEGERS,
     NUMBERS,
@@ -23,6 +23,7 @@ from penstock.rules.transforms.fit import (
     not_text,
     too_many_digits,
 )
+from penstock.settings.mistakes import mistake
 
 Unit = Literal["second", "minute", "hour", "day", "week", "month", "quarter", "year"]
 _IN_DAYS = ("day", "week", "month", "quarter", "year")

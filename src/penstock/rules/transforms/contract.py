@@ -2,12 +2,19 @@
 
 Values are Postgres's own text form, in and out. A transform knows neither table nor operation: whoever calls it passes
 the column's values, of new rows or of old ones, and a way to see the other columns of the same rows.
+
+Libraries that only some transforms need: loaded when such a transform is used.
+
+The two sides of changes, new values and old ones, as transforms read them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from types import ModuleType
 from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
@@ -15,10 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, field_validator, model_validator
 
-from penstock.changes import Bools, Column
-from penstock.config.mistakes import mistake, nearest, quoted
-from penstock.config.settings import Settings
-from penstock.errors import PenstockError, RuleError
+from penstock.changes.batch import OLD_FULL, Bools, ChangeBatch, Column, Relation
+from penstock.errors import ConfigError, PenstockError, RuleError
+from penstock.settings.base import Settings
+from penstock.settings.mistakes import mistake, nearest, quoted
 
 
 class Row(Protocol):
@@ -164,3 +171,64 @@ def flags(condition: pa.BooleanArray) -> Bools:
     """As NumPy has it; NULL is false."""
     filled: Bools = pc.fill_null(condition, False).to_numpy(zero_copy_only=False)
     return filled.astype(np.bool_)
+
+
+_INSTALL = 'pip install "penstock[rules]"'
+
+
+def load(module: str, transform: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        missing = (error.name or module).partition(".")[0]
+        raise ConfigError(f'transform "{transform}" needs "{missing}"; {_INSTALL}') from error
+
+
+def check_version(package: str, wanted: str, transform: str) -> None:
+    """For libraries whose data become part of what is written: another version would write something else."""
+    try:
+        found = version(package)
+    except PackageNotFoundError as error:
+        raise ConfigError(f'transform "{transform}" needs "{package}"; {_INSTALL}') from error
+    if found != wanted:
+        raise ConfigError(
+            f'transform "{transform}" draws from the lists of {package} {wanted}, and {found} is installed: '
+            f"it would draw other values than before; {_INSTALL}"
+        )
+
+
+@dataclass(frozen=True)
+class Side:
+    """New or old values of a batch. What a transform may read besides its own column: the rule's input, in the same rows.
+
+    A value that was not sent again is taken from the old row where that was sent whole.
+    """
+
+    relation: Relation
+    side: Sequence[pa.Array]
+    old: Sequence[pa.Array] | None
+    old_kind: Any
+    masks: Mapping[int, Bools]
+
+    def _index(self, name: str) -> int:
+        return next(index for index, column in enumerate(self.relation.columns) if column.name == name)
+
+    def column(self, name: str) -> pa.Array:
+        index = self._index(name)
+        mask = self.masks.get(index)
+        if mask is None or self.old is None:
+            return self.side[index]
+        return pc.if_else(pa.array(mask & (self.old_kind == OLD_FULL)), self.old[index], self.side[index])
+
+    def unchanged(self, name: str) -> Bools | None:
+        """Where the value is not known; None: nowhere."""
+        mask = self.masks.get(self._index(name))
+        return None if mask is None else mask & (self.old_kind != OLD_FULL)
+
+
+def new_side(batch: ChangeBatch) -> Side:
+    return Side(batch.relation, batch.new, batch.old if batch.unchanged else None, batch.old_kind, batch.unchanged)
+
+
+def old_side(batch: ChangeBatch) -> Side:
+    return Side(batch.relation, batch.old, None, batch.old_kind, {})

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.changes import Int64s
-from penstock.config.mistakes import mistake, nearest, quoted
-from penstock.rules.transforms import extra
+from penstock.changes.batch import Int64s
+from penstock.rules.transforms import contract as extra
+from penstock.settings.mistakes import mistake, nearest, quoted
 
 FAKER = "40.54.0"
 DEFAULT_LOCALE = "en_US"

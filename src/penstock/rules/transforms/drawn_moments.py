@@ -10,23 +10,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BeforeValidator, Field, model_validator
 
-from penstock.changes import Bools, Column, Int64s
-from penstock.config.mistakes import mistake
+from penstock.changes.batch import Bools, Column, Int64s
 from penstock.rules.transforms import moment_text
 from penstock.rules.transforms.contract import Example, Row, flags
-from penstock.rules.transforms.fit import (
+from penstock.rules.transforms.generator import (
     DATES,
     INTEGERS,
     NUMBERS,
     TEXT,
     TIMESTAMPS,
+    Draws,
+    Generator,
     base_of,
     not_of,
     not_text,
     whole_range,
 )
-from penstock.rules.transforms.generator import Generator
-from penstock.rules.transforms.keyed_hash import Draws
+from penstock.settings.mistakes import mistake
 
 _SECOND = 1_000_000
 _PARTS = {"microsecond": 1, "millisecond": 1000, "second": _SECOND, "minute": 60 * _SECOND, "hour": 3600 * _SECOND,

@@ -1,8 +1,20 @@
-"""Made-up integers, floats and booleans."""
+"""Made-up integers, floats and booleans.
+
+Arithmetic on numbers as Postgres writes them, without losing a digit.
+
+A number is taken apart into a whole number and a scale: 12.50 is 1250 with scale 2. Those of up to 18 digits are computed
+as 64-bit integers, all of one scale together; longer ones and those with an exponent (floats) one by one with Python's
+integers. NaN and the infinities are left as they are, as is everything that is no number.
+
+Numbers as text, many at a time.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar, Self, TypeVar
+from collections.abc import Callable
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -10,13 +22,106 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
-from penstock.changes import Column, Int64s
-from penstock.config.mistakes import mistake
-from penstock.rules.transforms.contract import Example, Row, flags
-from penstock.rules.transforms.fit import INTEGERS, NUMBERS, TEXT, not_of, not_text, too_many_digits, whole_range
-from penstock.rules.transforms.generator import Generator
-from penstock.rules.transforms.keyed_hash import Draws
-from penstock.rules.transforms.number_text import written
+from penstock.changes.batch import Bools, Column, Int64s, UInt8s, UInt64s
+from penstock.rules.transforms.contract import Example, Row, flags, put
+from penstock.rules.transforms.generator import (
+    INTEGERS,
+    NUMBERS,
+    TEXT,
+    Draws,
+    Generator,
+    not_of,
+    not_text,
+    too_many_digits,
+    whole_range,
+)
+from penstock.settings.mistakes import mistake
+
+Wholes = npt.NDArray[Any]  # int64, or Python's integers as objects
+Change = Callable[[Wholes, int, Int64s], tuple[Wholes, int]]
+"""From whole numbers, their scale and the rows that they stand in, to others and theirs."""
+
+_PLAIN = r"\A-?[0-9]+(\.[0-9]+)?\z"
+_NUMBER = r"\A-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?\z"
+_DIGITS = 16  # that leave room for what is computed with them in 64 bits
+
+
+def rewritten(values: pa.StringArray, change: Change) -> pa.StringArray:
+    """Every number of the column changed."""
+    plain = flags(pc.match_substring_regex(values, _PLAIN)) & flags(pc.less_equal(pc.binary_length(values), _DIGITS))
+    result = values
+    for scale, rows in _by_scale(values, plain):
+        wholes = pc.cast(pc.replace_substring(values.filter(pa.array(rows)), ".", ""), pa.int64()).to_numpy()
+        changed, new_scale = change(wholes, scale, np.flatnonzero(rows))
+        result = put(result, rows, written(changed, new_scale))
+    others = ~plain & flags(pc.match_substring_regex(values, _NUMBER))
+    return _one_by_one(result, values, others, change) if others.any() else result
+
+
+def _by_scale(values: pa.StringArray, plain: Bools) -> list[tuple[int, Bools]]:
+    point = pc.fill_null(pc.find_substring(values, "."), -1).to_numpy()
+    length = pc.fill_null(pc.binary_length(values), 0).to_numpy()
+    scales = np.where(point < 0, 0, length - point - 1)
+    return [(int(scale), plain & (scales == scale)) for scale in np.unique(scales[plain])]
+
+
+def _one_by_one(result: pa.StringArray, values: pa.StringArray, rows: Bools, change: Change) -> pa.StringArray:
+    changed = []
+    for row in np.flatnonzero(rows):
+        whole, scale = taken_apart(values[int(row)].as_py())
+        wholes, new_scale = change(np.array([whole], object), scale, np.array([row]))
+        changed.append(_written(int(wholes[0]), new_scale))
+    return put(result, rows, pa.array(changed, pa.string()))
+
+
+def taken_apart(number: str) -> tuple[int, int]:
+    """The whole number and the scale of a number as text."""
+    sign, digits, exponent = Decimal(number).as_tuple()
+    whole = int("".join(map(str, digits))) * (-1 if sign else 1)
+    return (whole, -exponent) if isinstance(exponent, int) and exponent <= 0 else (whole * 10 ** int(exponent), 0)
+
+
+def rescaled(wholes: Wholes, scale: int, to: int) -> Wholes:
+    """The same numbers with more digits after the point."""
+    result: Wholes = wholes * 10 ** (to - scale) if to != scale else wholes
+    return result
+
+
+def floor_to(wholes: Wholes, step: int) -> Wholes:
+    result: Wholes = wholes // step * step
+    return result
+
+
+def truncated(wholes: Wholes, step: int) -> Wholes:
+    """To a multiple of the step, towards zero."""
+    result: Wholes = np.where(wholes < 0, -(-wholes // step), wholes // step) * step
+    return result
+
+
+def rounded(wholes: Wholes, step: int) -> Wholes:
+    """To the nearest multiple of the step; a half goes away from zero, as Postgres has it for numeric."""
+    nearest = (2 * abs(wholes) + step) // (2 * step) * step
+    result: Wholes = np.where(wholes < 0, -nearest, nearest)
+    return result
+
+
+def written(wholes: Wholes, scale: int) -> pa.StringArray:
+    """As text, with that many digits after the point."""
+    if wholes.dtype == object:
+        return pa.array([_written(int(whole), scale) for whole in wholes], pa.string())
+    if scale == 0:
+        return pc.cast(pa.array(wholes), pa.string())
+    digits = pc.utf8_lpad(pc.cast(pa.array(np.abs(wholes)), pa.string()), scale + 1, "0")
+    before, after = pc.utf8_slice_codeunits(digits, 0, -scale), pc.utf8_slice_codeunits(digits, -scale)
+    sign = pc.if_else(pa.array(wholes < 0), "-", "")
+    return pc.binary_join_element_wise(pc.binary_join_element_wise(sign, before, ""), after, ".")
+
+
+def _written(whole: int, scale: int) -> str:
+    digits = f"{abs(whole):0{scale + 1}}"
+    text = f"{digits[:-scale]}.{digits[-scale:]}" if scale else digits
+    return f"-{text}" if whole < 0 else text
+
 
 _SMALLEST, _LARGEST = -(1 << 63), (1 << 63) - 1
 _EXACT = 10**15  # floats tell whole numbers apart up to here
@@ -148,3 +253,39 @@ def _ends(low: T, high: T) -> tuple[tuple[str, T], tuple[str, T]]:
 
 def _is_text(column: Column) -> bool:
     return not_of(column, TEXT, "") is None
+
+
+BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
+
+
+@lru_cache(maxsize=16)
+def counting(limit: int) -> pa.StringArray:
+    """All numbers below a power of ten, with leading zeros."""
+    width = len(str(limit - 1))
+    return pa.array([f"{number:0{width}}" for number in range(limit)], pa.string())
+
+
+def fixed_width(characters: UInt8s) -> pa.StringArray:
+    """One text per row of a matrix of ASCII characters."""
+    rows, width = characters.shape
+    offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(width)
+    data = np.ascontiguousarray(characters)
+    return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(data))
+
+
+def base32(numbers: UInt64s) -> pa.StringArray:
+    """All 64 bits, as 13 characters."""
+    symbols = np.frombuffer(BASE32.encode(), np.uint8)
+    characters = np.empty((len(numbers), 13), np.uint8)
+    for place in range(13):
+        characters[:, place] = symbols[(numbers >> np.uint64(5 * place)) & np.uint64(31)]
+    return fixed_width(characters)
+
+
+def hexadecimal(numbers: UInt64s) -> UInt8s:
+    """Each number as a row of 16 characters, the highest digit first."""
+    symbols = np.frombuffer(b"0123456789abcdef", np.uint8)
+    raw = numbers.astype(">u8").view(np.uint8).reshape(len(numbers), 8)
+    characters = np.empty((len(numbers), 16), np.uint8)
+    characters[:, 0::2], characters[:, 1::2] = symbols[raw >> 4], symbols[raw & 15]
+    return characters

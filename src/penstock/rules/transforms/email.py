@@ -9,14 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from penstock.changes import Bools, Column, Int64s
+from penstock.changes.batch import Bools, Column, Int64s
 from penstock.rules.transforms import dictionaries
 from penstock.rules.transforms.contract import Example, Row, flags, put, where
 from penstock.rules.transforms.dictionaries import DEFAULT_LOCALE, Dictionary, addressable
-from penstock.rules.transforms.digits import base32, counting
-from penstock.rules.transforms.fit import not_text
-from penstock.rules.transforms.generator import Generator
-from penstock.rules.transforms.keyed_hash import Draws
+from penstock.rules.transforms.drawn_numbers import base32, counting
+from penstock.rules.transforms.generator import Draws, Generator, not_text
 from penstock.rules.transforms.names import FIRST, LAST, Locale, drawn, lengths_of
 
 _NUMBER = 2

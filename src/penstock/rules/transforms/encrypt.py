@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Literal
 import pyarrow as pa
 from pydantic import Field, SecretStr, field_validator
 
-from penstock.changes import Column
-from penstock.config.mistakes import mistake
-from penstock.rules.transforms import extra
+from penstock.changes.batch import Column
+from penstock.rules.transforms import contract as extra
 from penstock.rules.transforms.contract import Example, Row, Transform, per_distinct
-from penstock.rules.transforms.fit import not_text
+from penstock.rules.transforms.generator import not_text
+from penstock.settings.mistakes import mistake
 
 _KEY_BYTES = (32, 48, 64)
 _SHORTEST = {"base64": 24, "hex": 32}  # what an empty value becomes

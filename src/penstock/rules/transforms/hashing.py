@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import Field, SecretStr, model_validator
 
-from penstock.changes import Column
-from penstock.config.mistakes import mistake
-from penstock.rules.transforms import extra
+from penstock.changes.batch import Column
+from penstock.rules.transforms import contract as extra
 from penstock.rules.transforms.contract import Example, Row, Transform, per_distinct
-from penstock.rules.transforms.fit import not_text
+from penstock.rules.transforms.generator import not_text
+from penstock.settings.mistakes import mistake
 
 _LENGTHS = {"sha256": 64, "blake2": 64, "xxhash": 32}  # in hexadecimal digits
 _UNIQUE = 16  # digits that make 64 bits

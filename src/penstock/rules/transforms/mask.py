@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BeforeValidator, Field, model_validator
 
-from penstock.changes import Column
-from penstock.config.mistakes import mistake
+from penstock.changes.batch import Column
 from penstock.pgoutput.types.flat import flatten
 from penstock.rules.transforms.contract import Example, Row, Transform, flags, put, where
-from penstock.rules.transforms.fit import not_text
+from penstock.rules.transforms.generator import not_text
+from penstock.settings.mistakes import mistake
 
 Kind = Literal["default", "ends", "password", "name", "address", "email", "phone", "id", "credit_card", "url", "custom"]
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BeforeValidator
 
-from penstock.changes import Bools, Int64s
-from penstock.config.mistakes import mistake
+from penstock.changes.batch import Bools, Int64s
 from penstock.rules.transforms.contract import flags, put
+from penstock.settings.mistakes import mistake
 
 MICROSECONDS_PER_DAY = 86_400_000_000
 FIRST = -719_162 * MICROSECONDS_PER_DAY  # 0001-01-01

@@ -9,13 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import AfterValidator, Field
 
-from penstock.changes import Column, Int64s
+from penstock.changes.batch import Column, Int64s
 from penstock.rules.transforms import dictionaries
 from penstock.rules.transforms.contract import Example, Row, flags, put, where
 from penstock.rules.transforms.dictionaries import DEFAULT_LOCALE, Dictionary, check_locale, dictionary
-from penstock.rules.transforms.fit import not_text
-from penstock.rules.transforms.generator import Generator
-from penstock.rules.transforms.keyed_hash import Draws
+from penstock.rules.transforms.generator import Draws, Generator, not_text
 
 Locale = Annotated[str, AfterValidator(check_locale)]
 Gender = Literal["any", "female", "male"]

@@ -10,15 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BeforeValidator, Field, model_validator
 
-from penstock.changes import Column, Int64s
-from penstock.config.mistakes import mistake
-from penstock.rules.transforms import moment_text, number_text
+from penstock.changes.batch import Column, Int64s
+from penstock.rules.transforms import drawn_numbers as number_text
+from penstock.rules.transforms import moment_text
 from penstock.rules.transforms.coarse import misfit_of_moments
 from penstock.rules.transforms.contract import Example, Row, flags
-from penstock.rules.transforms.fit import NUMBERS, not_of, whole_range
-from penstock.rules.transforms.generator import Generator
-from penstock.rules.transforms.keyed_hash import Draws
+from penstock.rules.transforms.generator import NUMBERS, Draws, Generator, not_of, whole_range
 from penstock.rules.transforms.moment_text import Interval
+from penstock.settings.mistakes import mistake
 
 _PARTS = 1 << 53  # noise is a whole number of 53 bits, which a float holds exactly
 _SAFE = 1 << 52  # below it, floats tell whole numbers apart

@@ -9,17 +9,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
-from penstock.changes import Column
-from penstock.config.mistakes import mistake
+from penstock.changes.batch import Column
 from penstock.pgoutput.types.flat import flatten
 from penstock.rules.transforms import dictionaries
 from penstock.rules.transforms.contract import Example, Row
 from penstock.rules.transforms.dictionaries import DEFAULT_LOCALE, phone_numbers
-from penstock.rules.transforms.fit import not_text
-from penstock.rules.transforms.generator import Generator
-from penstock.rules.transforms.keyed_hash import Draws
+from penstock.rules.transforms.generator import Draws, Generator, not_text
 from penstock.rules.transforms.names import Locale, drawn, lengths_of
-from penstock.rules.transforms.strings import drawn_characters
+from penstock.rules.transforms.text import drawn_characters
+from penstock.settings.mistakes import mistake
 
 _ZERO, _NINE = ord("0"), ord("9")
 _DEFAULT_LENGTHS = (6, 10)

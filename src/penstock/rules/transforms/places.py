@@ -7,13 +7,11 @@ from typing import ClassVar, Literal
 import pyarrow as pa
 from pydantic import Field
 
-from penstock.changes import Column
+from penstock.changes.batch import Column
 from penstock.rules.transforms import dictionaries
 from penstock.rules.transforms.contract import Example, Row
 from penstock.rules.transforms.dictionaries import DEFAULT_LOCALE, Dictionary, dictionary
-from penstock.rules.transforms.fit import not_text
-from penstock.rules.transforms.generator import Generator
-from penstock.rules.transforms.keyed_hash import Draws
+from penstock.rules.transforms.generator import Draws, Generator, not_text
 from penstock.rules.transforms.names import Locale, drawn
 
 _METHODS = {"full": "address", "street": "street_address", "city": "city", "postcode": "postcode", "country": "country"}

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, field_validator
 
-from penstock.changes import Column
-from penstock.config.mistakes import mistake, nearest, quoted
+from penstock.changes.batch import Column
 from penstock.rules.transforms.contract import Example, Row, Transform
-from penstock.rules.transforms.fit import not_text
+from penstock.rules.transforms.generator import not_text
+from penstock.settings.mistakes import mistake, nearest, quoted
 
 VALUE = "value"
 _PART = re.compile(r"\{\{|\}\}|\{(?P<name>[^{}|]+)(?P<steps>(?:\|[^{}|]*)*)\}|[{}]|[^{}]+")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from penstock.config.sink import SinkSettings
 from penstock.sinks.events.format import EVENTS, EventFormat, Position
-from penstock.sinks.events.json_format import JsonFormat
-from penstock.sinks.events.pgsink_format import PgsinkFormat
+from penstock.sinks.events.formats.json import JsonFormat
+from penstock.sinks.events.formats.pgsink import PgsinkFormat
 from penstock.sinks.events.values import Numeric
+from penstock.sinks.settings import SinkSettings
 
 __all__ = ["EVENTS", "EventFormat", "EventSettings", "FormatName", "Numeric", "Position", "event_format"]
 

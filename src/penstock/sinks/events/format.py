@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.changes import ChangeBatch, Relation
+from penstock.changes.batch import ChangeBatch, Relation
 from penstock.lsn import LSN
 from penstock.sinks.events.json_text import LARGE
-from penstock.sinks.events.shapes import Shape, lines_by_shape, slices
+from penstock.sinks.events.values import Shape, lines_by_shape, slices
 
 EVENTS = pa.schema([("commit_lsn", pa.uint64()), ("sequence", pa.uint32()), ("line", LARGE)])
 

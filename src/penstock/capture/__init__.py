@@ -1,0 +1,1 @@
+"""Capture: the one reader of the replication slot."""

@@ -1,0 +1,1 @@
+"""Changes of tables: relations, batches, and what a batch comes to per key."""

@@ -1,0 +1,1 @@
+"""The verbs that the command line and the HTTP API share."""

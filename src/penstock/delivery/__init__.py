@@ -1,0 +1,1 @@
+"""What driver and executors do for a batch, without Spark."""

@@ -1,0 +1,1 @@
+"""Reads a table's rows from the source in chunks."""

@@ -1,0 +1,1 @@
+"""Rules checked against the source's tables before anything runs."""

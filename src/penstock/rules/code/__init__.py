@@ -1,0 +1,1 @@
+"""Code in rules: ``sql``, ``python`` and ``python_frame``."""

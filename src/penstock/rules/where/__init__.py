@@ -1,0 +1,1 @@
+"""``where`` of rules: conditions, compiled to vectorised filters."""

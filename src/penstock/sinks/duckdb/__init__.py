@@ -1,0 +1,1 @@
+"""``type: duckdb``: a mirror in a DuckDB file."""

@@ -1,0 +1,112 @@
+"""What Penstock keeps about itself in a DuckDB file: the tables of schema ``penstock``, made where they are missing.
+
+Tables of a DuckDB file that are not this sink's: another pipeline or sink fills them, or somebody else made them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import duckdb
+
+from penstock.sinks.duckdb.file import CATALOG
+from penstock.sinks.duckdb.target import Target
+from penstock.sinks.mirror.owner import ExistingRows, Owner, needs_key, table_of_another, table_of_others
+
+# Up to where the file holds all changes.
+PROGRESS = f"""
+    CREATE SCHEMA IF NOT EXISTS {CATALOG}.penstock;
+    CREATE TABLE IF NOT EXISTS {CATALOG}.penstock.progress
+        (pipeline VARCHAR, sink VARCHAR, lsn VARCHAR, committed_at TIMESTAMPTZ, source VARCHAR);
+"""
+
+# Which source table is which target table, and which column is which. ``kept``: columns that the source has no more.
+# ``enums``: the oids of columns' enum types, whose labels may be renamed. ``shared``: it has rows of somebody else's.
+TABLES = f"""
+    CREATE TABLE IF NOT EXISTS {CATALOG}.penstock.tables
+        (pipeline VARCHAR, sink VARCHAR, source_schema VARCHAR, source_table VARCHAR, target_table VARCHAR, columns VARCHAR);
+    ALTER TABLE {CATALOG}.penstock.tables ADD COLUMN IF NOT EXISTS oid BIGINT;
+    ALTER TABLE {CATALOG}.penstock.tables ADD COLUMN IF NOT EXISTS kept VARCHAR[];
+    ALTER TABLE {CATALOG}.penstock.tables ADD COLUMN IF NOT EXISTS enums VARCHAR;
+    ALTER TABLE {CATALOG}.penstock.tables ADD COLUMN IF NOT EXISTS shared BOOLEAN;
+"""
+
+# Tables whose import is complete, and up to where that brought them. Imports under way, each with the table that it
+# fills and the numbers of the parts which that table holds.
+IMPORTS = f"""
+    CREATE TABLE IF NOT EXISTS {CATALOG}.penstock.imports
+        (pipeline VARCHAR, sink VARCHAR, source VARCHAR, subscription VARCHAR, oid BIGINT, job BIGINT, lsn VARCHAR);
+    CREATE TABLE IF NOT EXISTS {CATALOG}.penstock.imports_under_way
+        (pipeline VARCHAR, sink VARCHAR, source VARCHAR, subscription VARCHAR, oid BIGINT, job BIGINT,
+         source_schema VARCHAR, source_table VARCHAR, target_schema VARCHAR, target_table VARCHAR, columns VARCHAR,
+         replayed VARCHAR);
+    CREATE TABLE IF NOT EXISTS {CATALOG}.penstock.import_parts
+        (pipeline VARCHAR, sink VARCHAR, job BIGINT, number BIGINT);
+"""
+
+
+_OTHERS = f"""
+    SELECT pipeline, sink FROM {CATALOG}.penstock.tables
+    WHERE lower(source_schema) = lower($schema) AND lower(target_table) = lower($target)
+        AND (pipeline, sink) <> ($pipeline, $sink)
+    UNION ALL SELECT pipeline, sink FROM {CATALOG}.penstock.imports_under_way
+    WHERE lower(source_schema) = lower($schema) AND lower(source_table) = lower($table)
+        AND (pipeline, sink) <> ($pipeline, $sink)
+    LIMIT 1
+"""
+
+
+def refuse_table_of_another(
+    connection: duckdb.DuckDBPyConnection, owner: Owner, source: tuple[str, str], target: str
+) -> None:
+    """SinkRefused if another one fills the table, or is about to. DuckDB's names do not tell capitals apart."""
+    schema, table = source
+    found = connection.execute(
+        _OTHERS, {"schema": schema, "table": table, "target": target, **owner._asdict()}
+    ).fetchall()
+    if found:
+        other = Owner(*found[0])
+        release = "; ".join(
+            f"DELETE FROM penstock.{records} WHERE pipeline = {_literal(other.pipeline)} AND sink = {_literal(other.sink)} "
+            f"AND lower(source_schema) = lower({_literal(schema)}) AND lower({column}) = lower({_literal(name)})"
+            for records, column, name in (
+                ("tables", "target_table", target), ("imports_under_way", "source_table", table),
+            )
+        )  # fmt: skip
+        raise table_of_another(owner, other, f"{schema}.{target}", release)
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def in_the_file(
+    connection: duckdb.DuckDBPyConnection,
+    schema: str,
+    kind: Literal["tables and views", "views"] = "tables and views",
+) -> set[str]:
+    """Names in small letters."""
+    tables = "" if kind == "views" else "SELECT lower(table_name) FROM duckdb_tables() WHERE {} UNION "
+    query = f"{tables}SELECT lower(view_name) FROM duckdb_views() WHERE {{}}"
+    where = "database_name = $1 AND lower(schema_name) = lower($2)"
+    return {name for (name,) in connection.execute(query.replace("{}", where), [CATALOG, schema]).fetchall()}
+
+
+def refuse_foreign(
+    connection: duckdb.DuckDBPyConnection,
+    owner: Owner,
+    target: Target,
+    existing_rows: ExistingRows = "refuse",
+    key: Sequence[str] = (),
+) -> None:
+    """SinkRefused if somebody else made what has the target's name, and ``existing_rows`` does not say what becomes of it."""
+    name = target.table.lower()
+    if name not in in_the_file(connection, target.schema):
+        return
+    shown = f"{target.schema}.{target.table}"
+    is_view = name in in_the_file(connection, target.schema, "views")
+    if is_view or existing_rows == "refuse":
+        raise table_of_others(owner.sink, shown, is_view)
+    if existing_rows == "keep" and not key:
+        raise needs_key(owner.sink, shown)

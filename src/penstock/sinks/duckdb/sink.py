@@ -1,0 +1,218 @@
+"""``type: duckdb``: a mirror of the source's tables in a DuckDB file."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar, Literal, Self
+
+import duckdb
+from pydantic import Field, model_validator
+
+from penstock.changes.batch import MESSAGES, ChangeBatch
+from penstock.changes.net import net
+from penstock.errors import SinkRefused, SinkUnavailable
+from penstock.findings import Finding
+from penstock.lsn import LSN
+from penstock.schema.kinds import SchemaChange
+from penstock.settings.mistakes import mistake
+from penstock.settings.units import Size
+from penstock.sinks.contract import Batch, Imported, Sink
+from penstock.sinks.duckdb.changes import apply
+from penstock.sinks.duckdb.file import CATALOG, DuckDBFile
+from penstock.sinks.duckdb.imports import Imports
+from penstock.sinks.duckdb.preflight import unrepresentable_findings
+from penstock.sinks.duckdb.records import IMPORTS, PROGRESS, TABLES
+from penstock.sinks.duckdb.schema import follow, follows_exactly
+from penstock.sinks.duckdb.snapshot import Snapshot, SnapshotSettings
+from penstock.sinks.duckdb.staging import StagedChanges, stage_changes
+from penstock.sinks.duckdb.tables import Tables
+from penstock.sinks.mirror.owner import ExistingRowsSettings, Owner
+from penstock.sinks.settings import SinkSettings
+from penstock.storage import why_unwritable
+
+_OURS = "pipeline = ? AND sink = ?"
+_RECORDED_SOURCES = " UNION ".join(
+    f"SELECT source FROM {CATALOG}.penstock.{table} WHERE pipeline = $pipeline AND sink = $sink"
+    for table in ("progress", "imports", "imports_under_way")
+)
+_HAS_RECORDS = f"""
+    SELECT count(*) FROM duckdb_tables() WHERE database_name = '{CATALOG}' AND schema_name = 'penstock'
+    AND table_name IN ('progress', 'imports', 'imports_under_way')
+"""
+
+
+class DuckDBSettings(ExistingRowsSettings, SinkSettings):
+    type: Literal["duckdb"] = "duckdb"
+    path: Path
+    memory: Size = Field(default=2 << 30, description="What DuckDB may use while it commits; beyond, it uses disk.")
+    snapshot: SnapshotSettings | None = Field(default=None, description="A copy for those who read all the time.")
+
+    @property
+    def place(self) -> Path:
+        return self.path
+
+    def below(self, directory: Path) -> Self:
+        copy = self.snapshot and self.snapshot.model_copy(update={"path": directory / self.snapshot.path})
+        return self.model_copy(update={"path": directory / self.path, "snapshot": copy})
+
+    @model_validator(mode="after")
+    def _refuse_copy_onto_itself(self) -> Self:
+        if self.snapshot is not None and self.snapshot.path.absolute() == self.path.absolute():
+            raise mistake("snapshot.path is the sink's own path; give the copy another")
+        return self
+
+
+class DuckDBSink(Sink[DuckDBSettings]):
+    """Mirrors ``schema.table`` under the same names, creates what is missing, keeps its position beside the data.
+
+    The file is open only while a batch is committed, so that others can read it in between. There is no primary-key
+    index: deleting and inserting by key is ten times faster than an upsert through an index.
+
+    Parallelism: executors decode, reduce to one row per key, and cast; the driver applies.
+    Guarantee: exactly-once. A batch's changes of all tables and the position are one DuckDB transaction, and so are a part
+    of an import and the record of it. An imported table appears in one step, and replaces the one before in the same.
+    """
+
+    Settings: ClassVar[type[DuckDBSettings]] = DuckDBSettings
+    guarantee: ClassVar[str] = "exactly-once"
+    keeps_position: ClassVar[bool] = True
+    swaps_tables: ClassVar[bool] = True
+    imports_beside: ClassVar[bool] = True
+
+    def __init__(self, settings: DuckDBSettings) -> None:
+        super().__init__(settings)
+        self._file = DuckDBFile(settings.path, settings.name, settings.memory)
+        self._snapshot = Snapshot(self._file, settings.snapshot) if settings.snapshot is not None else None
+        self._held: LSN | None = None  # up to where the file held everything when we last had it open
+
+    def close(self) -> None:
+        if self._snapshot is not None and self._held is not None:
+            self._snapshot.renew()
+        self._file.close()
+
+    def check(self) -> list[Finding]:
+        path, copy = self.settings.path, self.settings.snapshot
+        for place in [path] if copy is None else [path, copy.path]:
+            if reason := _why_unwritable(place.absolute()):
+                raise SinkRefused(
+                    f"Sink {self.settings.name} cannot write {place}: {reason}.",
+                    "Give the user of Penstock the right to, or correct `path`.",
+                )
+            if not place.absolute().parent.is_dir():
+                raise SinkRefused(
+                    f"Sink {self.settings.name}: the directory of {place} does not exist.",
+                    "Create it, or correct `path`.",
+                )
+        if path.exists():
+            with self._file.opened(read_only=True) as connection:
+                if connection.execute(_HAS_RECORDS).fetchall() == [(3,)]:
+                    self._refuse_other_source(connection)
+        if not (self.source and self.source_tables):
+            return []
+        policies = self.settings.unrepresentable
+        return list(unrepresentable_findings(self.settings.name, policies, self.source, self.source_tables))
+
+    def prepare(self) -> LSN | None:
+        self.check()
+        with self._file.opened() as connection:
+            connection.execute(PROGRESS)
+            connection.execute(IMPORTS)
+            connection.execute(TABLES)  # here, where nobody else does: two commits that make one conflict
+            self._refuse_other_source(connection)
+            self._held = self._position(connection)
+            return self._held
+
+    def imported(self) -> Imported:
+        with self._file.opened() as connection:
+            connection.execute(PROGRESS)
+            return self._imports(connection).recorded()
+
+    def write(self, batch: Batch, changes: Iterator[ChangeBatch]) -> list[StagedChanges]:
+        may_exist = batch.part is not None and (batch.part.phase == "changes" or batch.part.replaces)
+        return [
+            stage_changes(batch, net(change, may_exist=may_exist), self.settings.unrepresentable)
+            for change in changes
+            if len(change) and change.relation.oid != MESSAGES.oid  # a logical decoding message belongs to no table
+        ]
+
+    def commit(self, batch: Batch, receipts: Sequence[list[StagedChanges]]) -> None:
+        """One transaction:
+
+        0. A file that holds less than it did was replaced since: the batch would leave a hole, so ``prepare`` looks anew.
+        1. A batch at or below the recorded position was committed by somebody who died before saying so: nothing to do.
+        2. Tables are created or altered to fit, schema changes followed and changes applied in order.
+        3. The position is recorded, and all of it committed. Killed before: DuckDB's log rolls everything back.
+
+        A part of an import has a record of its own (``imports.py``), and the position stays. It may be committed
+        beside a batch: the one writes to a table that the other does not know.
+
+        Afterwards the copy for readers is renewed, if there is one and it is due.
+        """
+        self._commit(batch, receipts)
+        if self._snapshot is not None and (batch.part is None or batch.part.phase == "end"):
+            self._snapshot.committed(bool(receipts or batch.schema_log or batch.part))
+
+    def _commit(self, batch: Batch, receipts: Sequence[list[StagedChanges]]) -> None:
+        staged = [changes for receipt in receipts for changes in receipt]
+        held = self._held  # before the transaction begins: another thread may move it on meanwhile
+        with self._file.transaction() as connection:
+            connection.execute(PROGRESS)
+            position = self._position(connection)
+            self._refuse_older_copy(position, held)
+            if batch.part is not None:
+                tables = Tables(
+                    connection, self._owner, self.settings.unrepresentable, existing_rows=self.settings.existing_rows
+                )
+                self._imports(connection).commit(batch.part, staged, tables)
+                return
+            if position is not None and batch.end <= position:
+                return
+            on_drop = self.settings.on_drop
+            tables = Tables(connection, self._owner, self.settings.unrepresentable, on_drop == "keep", batch.start)
+            commands = batch.schema_log if self.settings.schema_changes == "apply" else ()
+            follow(tables, on_drop, commands, staged, lambda some: apply(connection, tables, some))
+            connection.execute(f"DELETE FROM {CATALOG}.penstock.progress WHERE {_OURS}", list(self._owner))
+            connection.execute(
+                f"INSERT INTO {CATALOG}.penstock.progress VALUES (?, ?, ?, now(), ?)",
+                [*self._owner, str(batch.end), self.origin],
+            )
+        self._held = batch.end
+
+    def recomputes(self, change: SchemaChange, nested: bool = False) -> bool:
+        return follows_exactly(change, nested, self.settings.unrepresentable)
+
+    @property
+    def _owner(self) -> Owner:
+        return Owner(self.pipeline, self.settings.name)
+
+    def _refuse_other_source(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """A file that this sink has filled from another one."""
+        for (source,) in connection.execute(_RECORDED_SOURCES, self._owner._asdict()).fetchall():
+            self.refuse_other_origin(source)
+
+    def _imports(self, connection: duckdb.DuckDBPyConnection) -> Imports:
+        return Imports(connection, self._owner, self.origin, self.subscription)
+
+    def _refuse_older_copy(self, position: LSN | None, held: LSN | None) -> None:
+        if held is not None and (position is None or position < held):
+            raise SinkUnavailable(
+                f"{self.settings.path} of sink {self.settings.name} held changes up to {held} and now holds them up "
+                f"to {position or 'none at all'}: it was replaced while we were running.",
+                "Delivery looks for what it lacks in the change log.",
+            )
+
+    def _position(self, connection: duckdb.DuckDBPyConnection) -> LSN | None:
+        found = connection.execute(
+            f"SELECT lsn FROM {CATALOG}.penstock.progress WHERE {_OURS}", list(self._owner)
+        ).fetchall()
+        return LSN.parse(found[0][0]) if found else None
+
+
+def _why_unwritable(path: Path) -> str | None:
+    """Of the file itself, if it is there, and of its directory: DuckDB's log and what is staged are files beside it."""
+    if reason := why_unwritable(path.parent):
+        return reason
+    return None if not path.exists() or os.access(path, os.W_OK) else f"{path}: {os.strerror(errno.EACCES)}"

@@ -1,0 +1,1 @@
+"""The event formats, one module each."""

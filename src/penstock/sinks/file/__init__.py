@@ -1,0 +1,1 @@
+"""``type: file``: a directory of event files."""

@@ -1,0 +1,1 @@
+"""What sinks that mirror tables have in common."""

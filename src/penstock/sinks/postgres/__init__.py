@@ -1,0 +1,1 @@
+"""``type: postgres``: a replica in another Postgres database."""

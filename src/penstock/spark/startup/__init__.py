@@ -1,0 +1,1 @@
+"""What Spark needs before it starts: Java, an archive of its classes, Python workers."""

@@ -1,0 +1,1 @@
+"""What a pipeline keeps under its state_dir."""

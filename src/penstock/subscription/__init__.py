@@ -1,0 +1,1 @@
+"""What a pipeline makes on the source: publications, slot, its own tables."""

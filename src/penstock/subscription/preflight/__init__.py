@@ -1,0 +1,1 @@
+"""Checks of the source that run before anything is changed."""
