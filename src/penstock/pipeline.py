@@ -13,72 +13,60 @@ or in three; ``run`` keeps all alive as child processes.
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from penstock.capture.capture import Capture
-from penstock.capture.resume import require_same_server
 from penstock.config.load import load_config
 from penstock.config.model import Config
-from penstock.control.readiness import Readiness, telling_what_stays
+from penstock.control.administration import Administration
 from penstock.control.supervision import ChildMisconfigured, Role, Supervisor, repeated
-from penstock.control.table_status import TableStatus
-from penstock.control.tables import Tables
-from penstock.errors import ConfigError, PenstockError, SourceRefused
-from penstock.findings import Finding
+from penstock.errors import ConfigError
 from penstock.imports.copying import CopierTask
-from penstock.imports.manager import Manager, chosen_tables
-from penstock.lsn import LSN, ZERO
+from penstock.lsn import LSN
 from penstock.postgres import catalog
-from penstock.postgres.connection import Connection, connect
+from penstock.postgres.connection import connect
 from penstock.postgres.tables import tables_matching
-from penstock.schema.log.history import Version, versions
-from penstock.settings.tables import table_names
-from penstock.sinks.contract import Sink
-from penstock.sinks.dead_letters import DeadLetter, DeadLetters, Replayed
-from penstock.sinks.registry import sink_class
-from penstock.state.pipeline_state import PipelineState, SourceState
-from penstock.state.publications_read import write_publications_read
-from penstock.subscription import migrations, subscription
-from penstock.subscription.publication import Reconciliation
-from penstock.subscription.schema_log import administrating, log_schema_changes
-from penstock.subscription.subscription import Leftover, NotAllRemoved, Subscription
-from penstock.verify.report import Progress, TableReport, unwatched
+from penstock.subscription.subscription import NotAllRemoved, Subscription
 
 logger = logging.getLogger(__name__)
 
 RECONCILE_SECONDS = 10.0
 
 
-class Pipeline:
-    """One source, one slot, one log, any number of sinks. The verbs of the command line are the methods here."""
+class Pipeline(Administration):
+    """One source, one slot, one log, any number of sinks. The verbs that move data are here; the others are inherited."""
 
     def __init__(self, config: Config) -> None:
-        self.config = config
-        self.state = PipelineState(config.state_dir)
+        super().__init__(config)
         self._is_new = False  # whether ``begin`` has made the subscription
 
     @classmethod
     def from_file(cls, path: str | Path) -> Pipeline:
         return cls(load_config(Path(path)))
 
-    @property
-    def _url(self) -> str:
-        return self.config.source.url.get_secret_value()
+    def run(
+        self,
+        once: bool = False,
+        sinks: Sequence[str] = (),
+        stop: threading.Event | None = None,
+        copy: bool = True,
+        begun: bool = False,
+    ) -> None:
+        """Capture, imports and delivery together. ``once``: until every sink holds all that is committed in the source now.
 
-    def init(self, triggers: bool | None = None, administrator: str | None = None) -> Subscription:
-        """Makes the publication and the slot, or leaves them as they are if they exist.
-
-        ``triggers``: whether event triggers shall log schema changes, if the role may create them. By default they come with
-        a new subscription, so that a later ``run`` does not overrule who wanted none. ``administrator``: the URL of a role
-        that may, if the pipeline's own may not; all else is made by the pipeline's own.
+        A fresh pipeline gets its subscription first, so that ``run`` alone is enough to begin. In ``mode: copy`` it is always
+        once, and in the end nothing is left in the source. ``begun``: the caller has called ``begin`` itself.
         """
-        self._readiness().require_state_and_rules()
-        return self._create(triggers, administrator)
+        if not begun:
+            self.begin(sinks, copy)
+        copies, stop = self.config.source.copies and copy, stop or threading.Event()
+        self.reconcile()
+        self._warn_of_tables_without_identity()
+        until = self._committed_now() if once or self.config.source.mode == "copy" else None
+        self._supervise(tuple(sinks), until, stop, CopierTask(once=until is not None) if copies else None)
+        self._clear_away_unless(stop)
 
     def begin(self, sinks: Sequence[str] = (), copy: bool = True) -> Subscription:
         """What ``run`` does first: refuses what cannot work, then makes what is missing. In this order, so that a mistake in
@@ -89,143 +77,53 @@ class Pipeline:
         self._is_new = self.state.source() is None
         return self._create()
 
-    def _create(self, triggers: bool | None = None, administrator: str | None = None) -> Subscription:
-        source = self.config.source
-        with connect(self._url) as connection, ExitStack() as guarded:
-            identifier, recorded = str(catalog.server_identity(connection).system_identifier), self.state.source()
-            require_same_server(identifier, recorded)
-            is_new = subscription.find(connection, self.config.name, source.publications) is None
-            if is_new:
-                self._readiness().require_creatable(connection)
-                guarded.enter_context(telling_what_stays())
-            self.state.claim(self.config.name)
-            if source.copies:
-                self._require_primary(connection)
-                migrations.migrate(connection)
-                migrations.register(connection, self.config.name)
-            if triggers is None:
-                triggers = is_new
-            if triggers and source.mode != "copy":
-                log_schema_changes(
-                    connection, self.config.name, administrator
-                )  # before the slot, which tells of rows from then on
-            wanted = chosen_tables(connection, self.config)
-            manager = Manager(connection, self.config, (), self.state)
-            made = subscription.create(
-                connection, self.config.name, wanted, source.publications,
-                before_adding=manager.hold_entering, slot=self.state.slot,
-            )  # fmt: skip
-            manager.record_edit(made.edited)
-            if recorded is None:  # from now on, this state is of this server
-                self.state.save(SourceState(self.config.name, identifier, made.slot, secrets.token_hex(4)))
-                write_publications_read(self.state.parts, dict.fromkeys(made.publications, ZERO))
-            elif made.consistent_point is not None:  # the slot was missing: see resume.py
-                self.state.save(recorded.with_new_slot())
-        return made
+    def _supervise(
+        self, sinks: tuple[str, ...], until: LSN | None, stop: threading.Event, copying: CopierTask | None
+    ) -> None:
+        try:
+            with repeated(self.keep_tables_in_step, RECONCILE_SECONDS, "reconcile"):
+                Supervisor(self.config, sinks, until, self._roles(), copying=copying).run(stop)
+        except ChildMisconfigured:  # by what only Spark can see, such as a column that a `sql` rule does not find
+            self._undo_beginning()
+            raise
 
-    @staticmethod
-    def _require_primary(connection: Connection) -> None:
-        if catalog.server_identity(connection).in_recovery:
-            raise SourceRefused(
-                "The source is a standby, and imports keep their queue in the source.",
-                "Point source.url at the primary, or use mode: stream.",
+    def _roles(self) -> tuple[Role, ...]:
+        return ("deliver",) if self.state.capturing() else ("capture", "deliver")
+
+    def _committed_now(self) -> LSN:
+        with connect(self._url) as connection:
+            return catalog.wal_marker(connection)
+
+    def _warn_of_tables_without_identity(self) -> None:
+        if self.config.source.publications:
+            return
+        with connect(self._url) as connection:
+            found = tables_matching(connection, self.config.source.tables)
+        if poor := [table.qualified_name for table in found if not table.has_usable_identity]:
+            logger.warning(
+                "Only inserts are captured of %s: no primary key and no replica identity. `penstock check` has the remedy.",
+                ", ".join(poor),
             )
 
-    @contextmanager
-    def _tables(self) -> Iterator[Tables]:
-        with connect(self._url) as connection:
-            yield Tables(connection, self.config, self.sinks(), self.state)
+    def _clear_away_unless(self, stop: threading.Event) -> None:
+        """In ``mode: copy`` nothing is left in the source when the work is done."""
+        if self.config.source.mode == "copy" and not stop.is_set():
+            self._destroy_aloud("Removed %s.")
 
-    def reconcile(self) -> Reconciliation | None:
-        """Puts the tables that match into the publication, takes the others out, and queues imports that are due."""
-        with self._tables() as tables:
-            return tables.keep_in_step()
+    def _undo_beginning(self) -> None:
+        """Of a pipeline that this process has begun and that no sink has anything of."""
+        known = [self.state.sink(sink.name) for sink in self.config.sinks]
+        if self._is_new and all(sink is None or sink.lsn is None for sink in known):
+            self._destroy_aloud("Removed %s, which this start had made.")
 
-    def tables(self) -> list[TableStatus]:
-        """Where each table stands with each sink."""
-        with self._tables() as tables:
-            return tables.listing()
-
-    def add_tables(self, names: Sequence[str]) -> list[str]:
-        with self._tables() as tables:
-            return tables.add(names)
-
-    def remove_tables(self, names: Sequence[str]) -> list[str]:
-        with self._tables() as tables:
-            return tables.remove(names)
-
-    def schema_versions(self, table: str | None = None) -> list[Version]:
-        """The commands that changed the source's schema, or one table of it, as the source's schema log has them."""
-        with connect(self._url) as connection:
-            return list(versions(connection, table))
-
-    def resync_tables(self, names: Sequence[str], sinks: Sequence[str] = ()) -> list[str]:
-        """Copies them again; a sink shows what it has until that is complete."""
-        with self._tables() as tables:
-            return tables.resync(names, sinks)
-
-    def dead_letters(self, sinks: Sequence[str] = (), tables: Sequence[str] = ()) -> list[DeadLetter]:
-        """What these sinks refused, or all that keep dead letters; of these tables, or of all."""
-        chosen = table_names(tables)
-        with self._dead_letters(sinks) as kept:
-            return [letter for letters in kept for letter in letters.listed(chosen)]
-
-    def replay_dead_letters(self, sinks: Sequence[str] = (), tables: Sequence[str] = ()) -> Replayed:
-        """Tries them again, while the pipeline runs or not."""
-        chosen = table_names(tables)
-        with self._dead_letters(sinks) as kept:
-            done = [letters.replay(chosen) for letters in kept]
-        return Replayed(
-            [letter for one in done for letter in one.replayed], [letter for one in done for letter in one.left]
-        )
-
-    @contextmanager
-    def _dead_letters(self, names: Sequence[str]) -> Iterator[list[DeadLetters]]:
-        sinks = self.sinks(names)
-        for sink in sinks:
-            if names and not sink.keeps_dead_letters:
-                raise ConfigError(
-                    f'Sink "{sink.settings.name}" keeps no dead letters: sinks of type {sink.settings.type} do not.',
-                    "Leave out --sink, or name another.",
-                )
+    def _destroy_aloud(self, words: str) -> None:
         try:
-            yield [letters for sink in sinks if (letters := sink.dead_letters()) is not None]
-        finally:
-            for sink in sinks:
-                sink.close()
-
-    def verify(
-        self, tables: Sequence[str] = (), sinks: Sequence[str] = (), most: int = 20, progress: Progress = unwatched
-    ) -> Iterator[TableReport]:
-        """Compares what the sinks hold of these tables, or of all, with the source. ``most``: of differing keys to name."""
-        from penstock.control.verification import Verification  # brings the clients of sinks
-
-        self.state.require_owner(self.config.name)
-        with closing(connect(self._url, application_name="penstock verify")) as connection:
-            verification = Verification(connection, self.config, self.sinks(sinks), self.state, most, progress)
-            yield from verification.reports(tables, chosen=bool(sinks))
-
-    def destroy(self, administrator: str | None = None) -> list[str]:
-        """Removes what Penstock made on the source, and this pipeline's state. Sinks keep what they have.
-
-        NotAllRemoved, when all else is removed, if something belongs to a role that we are not: it has the statements.
-        ``administrator``: the URL of a role that may remove what is not ours.
-        """
-        self.state.require_owner(self.config.name)
-        source = self.config.source
-        with ExitStack() as sessions:
-            connection = sessions.enter_context(connect(self._url))
-            if administrator is not None:
-                connection = sessions.enter_context(administrating(administrator, connection))
-            leftovers: list[Leftover] = []
-            name, slot = self.config.name, self.state.slot
-            removed = subscription.destroy(connection, name, source.publications, slot=slot, leftovers=leftovers)
-            if not catalog.server_identity(connection).in_recovery:
-                removed += migrations.remove(connection, name, leftovers)
-        removed += self.state.remove()
-        if leftovers:
-            raise NotAllRemoved.of(leftovers, removed)
-        return removed
+            removed: Sequence[str] = self.destroy()
+        except NotAllRemoved as error:
+            logger.warning("%s %s", error, error.advice)
+            removed = error.removed
+        for what in removed:
+            logger.info(words, what)
 
     def capture(self, stop: threading.Event) -> None:
         """Reads the slot into the log until ``stop``."""
@@ -249,34 +147,15 @@ class Pipeline:
         self.state.claim(self.config.name)
         deliver(self.config, self.sinks(names), self.state, stop, until, available_now, copying)
 
-    def copy_for_others(self, stop: threading.Event, names: Sequence[str], copying: CopierTask) -> None:
-        """Copies tables for sinks that another process delivers to."""
-        from penstock.spark.deliveries import copy
+    def run_delivery(self, once: bool = False, sinks: Sequence[str] = (), stop: threading.Event | None = None) -> None:
+        """``deliver`` in a child process that is kept alive. ``once``: until every sink holds all that the log has now."""
+        self.sinks(sinks)
+        if self.config.rules:
+            from penstock.imports.rule_checks import refuse_unfit_where_known
 
-        self.state.claim(self.config.name)
-        copy(self.config, self.sinks(names), self.state, stop, copying)
-
-    def run(
-        self,
-        once: bool = False,
-        sinks: Sequence[str] = (),
-        stop: threading.Event | None = None,
-        copy: bool = True,
-        begun: bool = False,
-    ) -> None:
-        """Capture, imports and delivery together. ``once``: until every sink holds all that is committed in the source now.
-
-        A fresh pipeline gets its subscription first, so that ``run`` alone is enough to begin. In ``mode: copy`` it is always
-        once, and in the end nothing is left in the source. ``begun``: the caller has called ``begin`` itself.
-        """
-        if not begun:
-            self.begin(sinks, copy)
-        copies, stop = self.config.source.copies and copy, stop or threading.Event()
-        self.reconcile()
-        self._warn_of_tables_without_identity()
-        until = self._committed_now() if once or self.config.source.mode == "copy" else None
-        self._supervise(tuple(sinks), until, stop, CopierTask(once=until is not None) if copies else None)
-        self._clear_away_unless(stop)
+            refuse_unfit_where_known(self.config, self.state.parts)
+        stop = stop or threading.Event()
+        Supervisor(self.config, tuple(sinks), None, roles=("deliver",), available_now=once).run(stop)
 
     def copy(self, tables: Sequence[str] = (), stop: threading.Event | None = None) -> None:
         """Imports alone, of these tables or of all that are due. For sinks that another process delivers to, it only copies;
@@ -305,93 +184,9 @@ class Pipeline:
             self._supervise((), self._committed_now(), stop, copying)
             self._clear_away_unless(stop)
 
-    def _clear_away_unless(self, stop: threading.Event) -> None:
-        """In ``mode: copy`` nothing is left in the source when the work is done."""
-        if self.config.source.mode == "copy" and not stop.is_set():
-            self._destroy_aloud("Removed %s.")
+    def copy_for_others(self, stop: threading.Event, names: Sequence[str], copying: CopierTask) -> None:
+        """Copies tables for sinks that another process delivers to."""
+        from penstock.spark.deliveries import copy
 
-    def _supervise(
-        self, sinks: tuple[str, ...], until: LSN | None, stop: threading.Event, copying: CopierTask | None
-    ) -> None:
-        try:
-            with repeated(self.keep_tables_in_step, RECONCILE_SECONDS, "reconcile"):
-                Supervisor(self.config, sinks, until, self._roles(), copying=copying).run(stop)
-        except ChildMisconfigured:  # by what only Spark can see, such as a column that a `sql` rule does not find
-            self._undo_beginning()
-            raise
-
-    def _undo_beginning(self) -> None:
-        """Of a pipeline that this process has begun and that no sink has anything of."""
-        known = [self.state.sink(sink.name) for sink in self.config.sinks]
-        if self._is_new and all(sink is None or sink.lsn is None for sink in known):
-            self._destroy_aloud("Removed %s, which this start had made.")
-
-    def _destroy_aloud(self, words: str) -> None:
-        try:
-            removed: Sequence[str] = self.destroy()
-        except NotAllRemoved as error:
-            logger.warning("%s %s", error, error.advice)
-            removed = error.removed
-        for what in removed:
-            logger.info(words, what)
-
-    def _roles(self) -> tuple[Role, ...]:
-        return ("deliver",) if self.state.capturing() else ("capture", "deliver")
-
-    def _warn_of_tables_without_identity(self) -> None:
-        if self.config.source.publications:
-            return
-        with connect(self._url) as connection:
-            found = tables_matching(connection, self.config.source.tables)
-        if poor := [table.qualified_name for table in found if not table.has_usable_identity]:
-            logger.warning(
-                "Only inserts are captured of %s: no primary key and no replica identity. `penstock check` has the remedy.",
-                ", ".join(poor),
-            )
-
-    def run_delivery(self, once: bool = False, sinks: Sequence[str] = (), stop: threading.Event | None = None) -> None:
-        """``deliver`` in a child process that is kept alive. ``once``: until every sink holds all that the log has now."""
-        self.sinks(sinks)
-        if self.config.rules:
-            from penstock.imports.rule_checks import refuse_unfit_where_known
-
-            refuse_unfit_where_known(self.config, self.state.parts)
-        stop = stop or threading.Event()
-        Supervisor(self.config, tuple(sinks), None, roles=("deliver",), available_now=once).run(stop)
-
-    def check(self) -> list[Finding]:
-        """Everything that would fail, of the source and of the sinks. Changes nothing."""
-        return self._readiness().findings()
-
-    def _readiness(self, sinks: Sequence[str] = ()) -> Readiness:
-        return Readiness(self.config, self.state, self.sinks(sinks))
-
-    def keep_tables_in_step(self) -> None:
-        """New tables that match come in. One that lost its key moves: until then its updates fail, in the source."""
-        try:
-            changed = self.reconcile()
-        except PenstockError as error:
-            logger.warning("The publication could not be compared with the tables: %s", error)
-            return
-        for verb in ("added", "removed", "moved", "narrowed", "widened"):
-            if names := getattr(changed, verb, ()):
-                logger.info("Publication: %s %s.", verb, ", ".join(names))
-        if changed is not None and changed.late and not self.config.source.copies:
-            logger.warning("What was written to %s before now is not captured.", ", ".join(changed.late))
-
-    def _committed_now(self) -> LSN:
-        with connect(self._url) as connection:
-            return catalog.wal_marker(connection)
-
-    def sinks(self, names: Sequence[str] = ()) -> list[Sink[Any]]:
-        """The sinks of the config, or those with these names."""
-        known = {settings.name: settings for settings in self.config.sinks}
-        for name in names:
-            if name not in known:
-                raise ConfigError(f'There is no sink "{name}" in the config; there are: {", ".join(known)}.')
-        sinks = [
-            sink_class(settings.type)(settings) for settings in known.values() if not names or settings.name in names
-        ]
-        for sink in sinks:
-            sink.source, sink.pipeline = self._url, self.config.name
-        return sinks
+        self.state.claim(self.config.name)
+        copy(self.config, self.sinks(names), self.state, stop, copying)
