@@ -24,6 +24,7 @@ from penstock.control.administration import Administration
 from penstock.control.supervision import ChildMisconfigured, Role, Supervisor, repeated
 from penstock.errors import ConfigError
 from penstock.imports.copying import CopierTask
+from penstock.imports.manager import chosen_tables
 from penstock.lsn import LSN
 from penstock.postgres import catalog
 from penstock.postgres.connection import connect
@@ -62,7 +63,7 @@ class Pipeline(Administration):
         if not begun:
             self.begin(sinks, copy)
         copies, stop = self.config.source.copies and copy, stop or threading.Event()
-        self.reconcile()
+        self._report_edit(self.reconcile())
         self._warn_of_tables_without_identity()
         until = self._committed_now() if once or self.config.source.mode == "copy" else None
         self._supervise(tuple(sinks), until, stop, CopierTask(once=until is not None) if copies else None)
@@ -98,7 +99,7 @@ class Pipeline(Administration):
         if self.config.source.publications:
             return
         with connect(self._url) as connection:
-            found = tables_matching(connection, self.config.source.tables)
+            found = tables_matching(connection, chosen_tables(connection, self.config))
         if poor := [table.qualified_name for table in found if not table.has_usable_identity]:
             logger.warning(
                 "Only inserts are captured of %s: no primary key and no replica identity. `penstock check` has the remedy.",

@@ -13,6 +13,7 @@ from penstock.config.model import Config
 from penstock.control.readiness import Readiness, telling_what_stays
 from penstock.control.table_status import TableStatus
 from penstock.control.tables import Tables
+from penstock.error_policy import policy_for
 from penstock.errors import ConfigError, PenstockError, SourceRefused
 from penstock.findings import Finding
 from penstock.imports.manager import Manager, chosen_tables
@@ -26,7 +27,7 @@ from penstock.sinks.dead_letters import DeadLetter, DeadLetters, Replayed
 from penstock.sinks.registry import sink_class
 from penstock.state.pipeline_state import PipelineState, SourceState
 from penstock.state.publications_read import write_publications_read
-from penstock.subscription import migrations, subscription
+from penstock.subscription import migrations, ownership, subscription
 from penstock.subscription.publication import Reconciliation
 from penstock.subscription.schema_log import administrating, log_schema_changes
 from penstock.subscription.subscription import Leftover, NotAllRemoved, Subscription
@@ -41,6 +42,7 @@ class Administration:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.state = PipelineState(config.state_dir)
+        self._warned: frozenset[str] = frozenset()  # of what stays as it is between two looks at the tables
 
     def init(self, triggers: bool | None = None, administrator: str | None = None) -> Subscription:
         """Makes the publication and the slot, or leaves them as they are if they exist.
@@ -133,13 +135,27 @@ class Administration:
         try:
             changed = self.reconcile()
         except PenstockError as error:
-            logger.warning("The publication could not be compared with the tables: %s", error)
+            advice = policy_for(error).advice
+            self._warn_once([f"The publication could not be compared with the tables: {error} {advice}".rstrip()])
+            return
+        self._report_edit(changed)
+
+    def _report_edit(self, changed: Reconciliation | None) -> None:
+        if changed is None:
             return
         for verb in ("added", "removed", "moved", "narrowed", "widened"):
-            if names := getattr(changed, verb, ()):
+            if names := getattr(changed, verb):
                 logger.info("Publication: %s %s.", verb, ", ".join(names))
-        if changed is not None and changed.late and not self.config.source.copies:
+        if changed.late and not self.config.source.copies:
             logger.warning("What was written to %s before now is not captured.", ", ".join(changed.late))
+        self._warn_once([f"{table.problem} {ownership.remedy([table])}" for table in changed.refused])
+
+    def _warn_once(self, warnings: Sequence[str]) -> None:
+        """The tables are looked at every few seconds: what was said at the last look is not repeated."""
+        for warning in warnings:
+            if warning not in self._warned:
+                logger.warning("%s", warning)
+        self._warned = frozenset(warnings)
 
     def tables(self) -> list[TableStatus]:
         """Where each table stands with each sink."""

@@ -18,8 +18,16 @@ from typing import Any
 
 from penstock.changelog.log import ChangeLog, LogContents
 from penstock.config.model import Config
-from penstock.control.table_status import Copying, TableStatus, all_streaming, import_statuses, read_copying
+from penstock.control.table_status import (
+    Copying,
+    TableStatus,
+    all_streaming,
+    import_statuses,
+    read_copying,
+    with_refused,
+)
 from penstock.errors import LogError, SinkError, SourceError
+from penstock.imports.manager import chosen_tables
 from penstock.lsn import LSN
 from penstock.postgres import catalog
 from penstock.postgres.connection import Connection, connect
@@ -27,7 +35,8 @@ from penstock.sinks.registry import sink_class
 from penstock.sinks.settings import SinkSettings
 from penstock.state.pipeline_state import CaptureState, PipelineState, SinkState, now
 from penstock.subscription import subscription
-from penstock.subscription.publication import published_tables
+from penstock.subscription.ownership import ForeignTable
+from penstock.subscription.publication import published_tables, refused_tables
 from penstock.subscription.subscription import Subscription, slot_state
 
 _STILL_FAST = 10.0  # seconds for which the speed of the last batch, or of a copy, is worth telling
@@ -111,8 +120,17 @@ def tables_of(connection: Connection, config: Config, found: Subscription | None
     published = published_tables(connection, found.publications)
     sinks = [sink.name for sink in config.sinks]
     if config.source.copies:
-        return import_statuses(connection, config.name, published, sinks)
-    return all_streaming(published, sinks)
+        tables = import_statuses(connection, config.name, published, sinks)
+    else:
+        tables = all_streaming(published, sinks)
+    return with_refused(tables, _refused(connection, config, found), sinks)
+
+
+def _refused(connection: Connection, config: Config, found: Subscription) -> list[ForeignTable]:
+    """On a standby the publications are edited elsewhere, with other rights."""
+    if not found.managed or catalog.server_identity(connection).in_recovery:
+        return []
+    return refused_tables(connection, config.name, chosen_tables(connection, config))
 
 
 def _tables(config: Config, state: PipelineState, asked: list[TableStatus] | None) -> list[TableStatus]:

@@ -7,7 +7,7 @@ whoever copies writes all the while, and which costs nothing to look at.
     copying        rows are being read
     catching_up    all rows are read; the changes since the copy began are being applied
     streaming      complete: its changes come with those of all others
-    failed         the last try failed; it is tried again later
+    failed         the last try failed; it is tried again later. Or the role may not publish the table
     removed        it was taken out of the subscription; the sink keeps what it has
 """
 
@@ -22,7 +22,8 @@ from penstock.imports.jobs import Job, active_jobs
 from penstock.postgres.connection import Connection
 from penstock.postgres.transactions import still_running
 from penstock.storage import Directory
-from penstock.subscription import migrations
+from penstock.subscription import migrations, ownership
+from penstock.subscription.ownership import ForeignTable
 from penstock.subscription.publication import PublishedTable
 
 _NAMED = 3  # of the transactions that are waited for
@@ -86,6 +87,20 @@ def import_statuses(
         gone = job.state in ("streaming", "removed")
         found.append(TableStatus(job.schema_name, job.table_name, job.sink, "removed") if gone else _told(job, waits))
     return sorted(found, key=lambda table: (table.schema, table.table, sinks.index(table.sink)))
+
+
+def with_refused(
+    tables: Sequence[TableStatus], refused: Sequence[ForeignTable], sinks: Sequence[str]
+) -> list[TableStatus]:
+    """``refused``: are not published as selected, because the role may not publish them."""
+    errors = {(table.schema, table.table): f"{table.problem} {ownership.remedy([table])}" for table in refused}
+    others = [table for table in tables if (table.schema, table.table) not in errors]
+    failed = [
+        TableStatus(schema, table, sink, "failed", error=error)
+        for (schema, table), error in errors.items()
+        for sink in sinks
+    ]
+    return sorted([*others, *failed], key=lambda table: (table.schema, table.table, sinks.index(table.sink)))
 
 
 def _told(job: Job, waits: _Waits) -> TableStatus:

@@ -10,7 +10,7 @@ from typing import Any
 from penstock.config.model import Config
 from penstock.control.status import tables_of
 from penstock.control.table_status import TableStatus
-from penstock.errors import ConfigError, PenstockError, SourceError
+from penstock.errors import ConfigError, PenstockError, SourceError, SourceRefused
 from penstock.imports import jobs
 from penstock.imports.jobs import NewJob
 from penstock.imports.manager import Choice, Manager, choices, choose
@@ -20,6 +20,7 @@ from penstock.postgres.transactions import subscription_lock
 from penstock.sinks.contract import Sink
 from penstock.state.pipeline_state import PipelineState
 from penstock.subscription import migrations, subscription
+from penstock.subscription.ownership import foreign_tables, remedy
 from penstock.subscription.publication import PublishedTable, Reconciliation
 from penstock.subscription.subscription import PATIENCE
 
@@ -52,6 +53,9 @@ class Tables:
     def add(self, names: Sequence[str]) -> list[str]:
         self._require_own_publication("add tables to")
         tables = named_tables(self._connection, names)
+        if refused := foreign_tables(self._connection, [table.oid for table in tables]):
+            owned = " ".join(table.problem for table in refused)
+            raise SourceRefused(f"{owned} The role must be owner of a table to publish it.", remedy(refused))
         published = {table.oid for table in self._manager.published()}
         self._choose(tables, "add")
         then = "its import is in the queue" if self._config.source.copies else "its changes from now on are captured"

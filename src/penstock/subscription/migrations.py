@@ -21,6 +21,7 @@ from penstock.errors import SourceRefused
 from penstock.postgres.connection import Connection, translated_errors
 from penstock.postgres.transactions import gently
 from penstock.schema.log import triggers as schema_log
+from penstock.subscription.ownership import schema_grants
 from penstock.subscription.publication import create_grant
 from penstock.subscription.subscription import Leftover, lacks_right
 
@@ -212,10 +213,5 @@ def _drop_schema(connection: Connection) -> str:
 
 def _grant(connection: Connection) -> str:
     """What lets the role make the schema or, where another role has made it, work in it."""
-    row = connection.execute(
-        "select pg_get_userbyid(nspowner), current_user from pg_namespace where nspname = %s", [OWN_SCHEMA]
-    ).fetchone()
-    if row is None:
-        return create_grant(connection)
-    owner, role = row
-    return sql.SQL("GRANT {} TO {};").format(sql.Identifier(owner), sql.Identifier(role)).as_string(connection)
+    owner = _owner(connection)
+    return schema_grants(connection, OWN_SCHEMA, owner) if owner else create_grant(connection)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import psycopg
 from psycopg import sql
@@ -20,11 +20,13 @@ from psycopg import sql
 from penstock.changes.batch import OWN_SCHEMA
 from penstock.errors import SourceRefused
 from penstock.lsn import LSN, ZERO
-from penstock.postgres.connection import Connection, source_error, translated_errors
+from penstock.postgres.connection import Connection, translated_errors
 from penstock.postgres.tables import Table, tables_matching
 from penstock.postgres.transactions import gently
 from penstock.settings.tables import Selection
+from penstock.subscription import ownership
 from penstock.subscription.membership import Membership, Memberships, memberships
+from penstock.subscription.ownership import ForeignTable, foreign_tables
 from penstock.subscription.publication_columns import ColumnList, columns_to_send, lists_in_force, wanted_lists
 
 _STAMP = re.compile(r"penstock id=([0-9a-f]{8})( inserts)?")
@@ -38,7 +40,7 @@ class Reconciliation:
 
     ``left_out``: by table and number, the columns that are not published, with the names that they are left out by.
     ``replaced``: how tables were and are published that the edit took out and put in at one moment, so that no change of what
-    is published now was missed.
+    is published now was missed. ``refused``: tables that the edit left as they were, since the role may not publish them.
     """
 
     added: tuple[str, ...] = ()
@@ -48,6 +50,7 @@ class Reconciliation:
     widened: tuple[str, ...] = ()
     left_out: Mapping[int, Mapping[int, str]] = field(default_factory=dict, compare=False)
     replaced: Mapping[int, tuple[Membership, Membership]] = field(default_factory=dict, compare=False)
+    refused: tuple[ForeignTable, ...] = ()
 
     @property
     def late(self) -> list[str]:
@@ -157,25 +160,33 @@ def owned_publications(connection: Connection, name: str) -> tuple[list[str], st
 
 def reconcile(
     connection: Connection, name: str, selection: Selection, before_adding: Callable[[Sequence[Table]], None] = nothing,
-    read: Mapping[str, LSN] | None = None,
+    read: Mapping[str, LSN] | None = None, strict: bool = False,
 ) -> Reconciliation:  # fmt: skip
     """Makes the publications hold just the tables that match, each in the one that its replica identity calls for, and with
     the columns that are wanted.
 
     ``before_adding`` hears of tables that are about to enter, before anybody else can see them in there. ``read``: by
-    publication, from where on the slot is read with it, if not from the beginning.
+    publication, from where on the slot is read with it, if not from the beginning. ``strict``: a table that the role may not
+    publish is an error; otherwise all others are put in, and the result has it as refused.
     """
     since = dict.fromkeys(publication_names(name), ZERO) | dict(read or {})
     try:
         return gently(
             connection,
             f"Editing the publication {name}",
-            lambda: _reconcile(connection, name, selection, before_adding, since),
+            lambda: _reconcile(connection, name, selection, before_adding, since, strict),
         )
     except SourceRefused as error:
         if isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
-            raise SourceRefused(error.message, _ownership_advice(connection, selection)) from error
+            foreign = foreign_tables(connection, [table.oid for table in tables_matching(connection, selection)])
+            raise SourceRefused(error.message, ownership.remedy(foreign) if foreign else None) from error
         raise
+
+
+def refused_tables(connection: Connection, name: str, selection: Selection) -> list[ForeignTable]:
+    """The tables that are not published as selected, and that the role may not publish."""
+    with translated_errors("Comparing the publication with the tables"):
+        return foreign_tables(connection, [table.oid for table in _plan(connection, name, selection).entering])
 
 
 def published(connection: Connection, publications: Iterable[str]) -> list[PublishedTable]:
@@ -213,10 +224,32 @@ def create_grant(connection: Connection) -> str:
     )
 
 
-def _reconcile(
-    connection: Connection, name: str, selection: Selection, before_adding: Callable[[Sequence[Table]], None],
-    read: Mapping[str, LSN],
-) -> Reconciliation:  # fmt: skip
+@dataclass(frozen=True)
+class _Plan:
+    """How the tables of the publications differ from the selected ones. ``settled``: are as they should be."""
+
+    wanted: Mapping[int, Table]
+    lists: Mapping[int, ColumnList]
+    home: Mapping[int, str]  # by table, the publication that it belongs into
+    held: Sequence[PublishedTable]
+    in_force: Mapping[int, frozenset[int]]
+    at_home: frozenset[int]
+    settled: frozenset[int]
+
+    @property
+    def entering(self) -> list[Table]:
+        return [table for oid, table in self.wanted.items() if oid not in self.settled]
+
+    @property
+    def leaving(self) -> list[PublishedTable]:
+        return [entry for entry in self.held if entry.oid not in self.settled]
+
+    def without(self, tables: Iterable[ForeignTable]) -> _Plan:
+        """These stay as they are."""
+        return replace(self, settled=self.settled | {table.oid for table in tables})
+
+
+def _plan(connection: Connection, name: str, selection: Selection) -> _Plan:
     main, inserts = publication_names(name)
     wanted = {table.oid: table for table in tables_matching(connection, selection)}
     lists = wanted_lists(connection, wanted.values(), selection)
@@ -225,10 +258,23 @@ def _reconcile(
     in_force = lists_in_force(connection, (main, inserts))
     at_home = {entry.oid for entry in held if home.get(entry.oid) == entry.publication}
     settled = {oid for oid in at_home if _numbers(lists.get(oid)) == in_force.get(oid)}
-    leaving = [entry for entry in held if entry.oid not in settled]
-    entering = [table for oid, table in wanted.items() if oid not in settled]
-    known = {entry.oid for entry in held}
-    widened = _widened(connection, [table.oid for table in entering if table.oid in in_force], lists, in_force)
+    return _Plan(wanted, lists, home, held, in_force, frozenset(at_home), frozenset(settled))
+
+
+def _reconcile(
+    connection: Connection, name: str, selection: Selection, before_adding: Callable[[Sequence[Table]], None],
+    read: Mapping[str, LSN], strict: bool,
+) -> Reconciliation:  # fmt: skip
+    main, inserts = publication_names(name)
+    plan = _plan(connection, name, selection)
+    refused = [] if strict else foreign_tables(connection, [table.oid for table in plan.entering])
+    plan = plan.without(refused)
+    wanted, lists, home, at_home = plan.wanted, plan.lists, plan.home, plan.at_home
+    leaving, entering = plan.leaving, plan.entering
+    known = {entry.oid for entry in plan.held}
+    widened = _widened(
+        connection, [table.oid for table in entering if table.oid in plan.in_force], lists, plan.in_force
+    )
     # Updates and deletes of a table that had no replica identity until just now were not published; nor was what columns held
     # that were not in the list.
     gained = {table.oid for table in entering if table.oid not in at_home and home[table.oid] == main} | widened
@@ -251,6 +297,7 @@ def _reconcile(
         widened=tuple(table.qualified_name for table in relisted if table.oid in widened),
         left_out={oid: found.left_out for oid, found in lists.items()},
         replaced={oid: (former, now[oid]) for oid, former in before.items() if oid in now},
+        refused=tuple(refused),
     )
 
 
@@ -321,21 +368,3 @@ def _listed(table: Table, lists: Mapping[int, ColumnList]) -> sql.Composed:
         return name
     columns = sql.SQL(", ").join(map(sql.Identifier, lists[table.oid].columns.values()))
     return sql.SQL("{} ({})").format(name, columns)
-
-
-def _ownership_advice(connection: Connection, selection: Selection) -> str:
-    """Only a table's owner, or a member of the owning role, may publish it."""
-    oids = [table.oid for table in tables_matching(connection, selection)]
-    try:
-        rows = connection.execute(
-            "select distinct pg_get_userbyid(relowner), current_user from pg_class "
-            "where oid = any(%s::oid[]) and not pg_has_role(current_user, relowner, 'usage') order by 1",
-            [oids],
-        ).fetchall()
-    except psycopg.Error as error:
-        raise source_error(error, "Reading the owners of the tables") from error
-    grants = [
-        sql.SQL("GRANT {} TO {};").format(sql.Identifier(owner), sql.Identifier(role)).as_string(connection)
-        for owner, role in rows
-    ]
-    return f"Only its owner may publish a table. As an administrator run: {' '.join(grants)}"

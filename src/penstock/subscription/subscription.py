@@ -193,12 +193,13 @@ def _managed(
     slot: str | None,
 ) -> Subscription:  # fmt: skip
     stamp = publications_of.publication_id(connection, name)
+    is_new = stamp is None
     if stamp is None:
         kept = (each for each in (slot, _slot_of_others(connection, name)) if each and slot_state(connection, each))
         stamp = next((each[len(name) + 1 :] for each in kept if each.startswith(f"{name}_")), None)
     stamp = publications_of.create_publications(connection, name, stamp)
     # Before the slot: so the slot's very first transaction finds the tables published.
-    edited = publications_of.reconcile(connection, name, selection, before_adding)
+    edited = publications_of.reconcile(connection, name, selection, before_adding, strict=is_new)
     return replace(_own(name, stamp), edited=edited)
 
 

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from psycopg import sql
-
 from penstock.changes.batch import OWN_SCHEMA
 from penstock.error_policy import policy_for
 from penstock.errors import NoFreeSlot, PenstockError, SourceError, SourceRefused
@@ -25,6 +23,7 @@ from penstock.postgres.tables import survey
 from penstock.settings.sections import CopySettings
 from penstock.settings.tables import Selection
 from penstock.subscription import subscription
+from penstock.subscription.ownership import schema_grants
 from penstock.subscription.preflight.tables import check_owners, check_tables
 from penstock.subscription.publication import create_grant
 from penstock.subscription.schema_log import check_schema_log
@@ -51,10 +50,10 @@ def _own_schema(connection: Connection) -> Finding:
         )
         remedy = "" if allowed else f"As an administrator run: {create_grant(connection)}"
         return Finding("schema", allowed, message, remedy)
-    usable, owner, role = found
+    usable, owner = found
     if usable:
         return Finding("schema", True, f"The schema {OWN_SCHEMA}, where imports keep their queue, is there.")
-    grant = sql.SQL("GRANT {} TO {};").format(sql.Identifier(owner), sql.Identifier(role)).as_string(connection)
+    grant = schema_grants(connection, OWN_SCHEMA, owner)
     message = f"The role may not use the schema {OWN_SCHEMA} of {owner}, where imports keep their queue."
     return Finding("schema", False, message, f"As an administrator run: {grant}")
 
@@ -81,7 +80,7 @@ select pg_has_role(n.nspowner, 'usage') or (has_schema_privilege(n.oid, 'usage')
             and has_table_privilege(c.oid, 'update') and has_table_privilege(c.oid, 'delete'))
         from pg_class c where c.relnamespace = n.oid and c.relkind = 'r'
     ), false)),
-    pg_get_userbyid(n.nspowner)::text, current_user::text
+    pg_get_userbyid(n.nspowner)::text
 from pg_namespace n where n.nspname = %s
 """
 

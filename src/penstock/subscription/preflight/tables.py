@@ -13,6 +13,7 @@ from penstock.postgres.catalog import TypeInfo, resolve_types
 from penstock.postgres.connection import Connection, translated_errors
 from penstock.postgres.tables import Survey, Table, survey
 from penstock.settings.tables import Selection, TableSelection
+from penstock.subscription.ownership import foreign_tables, remedy
 
 _SHOWN = 20
 
@@ -72,17 +73,12 @@ def _left_out(found: Survey) -> Iterator[Finding]:
 
 def check_owners(connection: Connection, tables: Sequence[Table]) -> Iterator[Finding]:
     """Only its owner may publish a table."""
-    rows = _ask(
-        connection,
-        "select pg_get_userbyid(c.relowner), current_user, array_agg(n.nspname || '.' || c.relname order by c.relname) "
-        "from pg_class c join pg_namespace n on n.oid = c.relnamespace "
-        "where c.oid = any(%s::oid[]) and not pg_has_role(c.relowner, 'usage') group by 1 order by 1",
-        tables,
-    )
-    for owner, role, names in rows:
-        grant = sql.SQL("GRANT {} TO {};").format(sql.Identifier(owner), sql.Identifier(role)).as_string(connection)
-        message = f"The role {role} does not own {_some(names)}, and only its owner may publish a table."
-        yield Finding("ownership", False, message, f"As an administrator run: {grant}")
+    foreign = foreign_tables(connection, [table.oid for table in tables])
+    for owner, group in groupby(sorted(foreign, key=lambda table: table.owner), key=lambda table: table.owner):
+        some = list(group)
+        names = _some([table.qualified_name for table in some])
+        message = f"The role {some[0].role} does not own {names} (of {owner}), and only its owner may publish a table."
+        yield Finding("ownership", False, message, remedy(some[:_SHOWN]))
 
 
 def _keys(tables: Sequence[Table]) -> Iterator[Finding]:
