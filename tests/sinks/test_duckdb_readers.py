@@ -31,7 +31,7 @@ def test_a_commit_waits_for_a_reader_that_leaves_in_a_moment(tmp_path: Path, mon
             waited.append(seconds)
             reader.leave()
 
-        monkeypatch.setattr("penstock.sinks.duckdb_file.time.sleep", pause)
+        monkeypatch.setattr("penstock.sinks.duckdb.file.time.sleep", pause)
         lake.deliver(ADA)
     assert waited
     assert lake.rows("from public.users") == [(1, "Ada")]
@@ -134,13 +134,13 @@ def test_threads_that_use_the_file_in_turns_let_it_go_after_a_while(
 
 def test_a_file_that_is_needed_all_the_time_has_a_rest_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, rested = [1000.0], []
-    monkeypatch.setattr("penstock.sinks.duckdb_lock.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("penstock.sinks.duckdb.file.time.monotonic", lambda: clock[0])
 
     def sleep(seconds: float) -> None:
         rested.append(clock[0])
         clock[0] += seconds
 
-    monkeypatch.setattr("penstock.sinks.duckdb_lock.time.sleep", sleep)
+    monkeypatch.setattr("penstock.sinks.duckdb.file.time.sleep", sleep)
     rests = Rests()
     for _ in range(20):
         rests.before_opening()

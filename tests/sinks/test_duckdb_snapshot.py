@@ -103,3 +103,52 @@ def test_the_copy_has_a_path_of_its_own_beside_the_config_file(tmp_path: Path) -
     assert isinstance(settings, DuckDBSettings)
     assert settings.snapshot is not None
     assert (settings.snapshot.path, settings.snapshot.every) == (tmp_path / "copy", 60.0)
+
+
+def test_a_file_that_is_no_copy_of_the_sink_is_never_replaced(tmp_path: Path) -> None:
+    copy = tmp_path / "copy.duckdb"
+    with duckdb.connect(copy) as connection:
+        connection.execute("create table precious as select 1 as id")
+    with pytest.raises(SinkRefused, match=r"copy\.duckdb is not an earlier copy by this sink") as refused:
+        lake_with_copy(tmp_path, "0s")
+    assert "snapshot.path" in str(refused.value.advice)
+    copy.write_text("name: shop")
+    with pytest.raises(SinkRefused, match="is not a DuckDB file"):
+        lake_with_copy(tmp_path, "0s")
+    assert copy.read_text() == "name: shop"
+
+
+def test_a_file_that_took_the_copys_place_meanwhile_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lake, copy = lake_with_copy(tmp_path, "0s"), tmp_path / "copy.duckdb"
+    lake.deliver(user(1))
+    copy.unlink()
+    with duckdb.connect(copy) as connection:
+        connection.execute("create schema public; create table public.users as select 7 as id")
+    lake.deliver(user(2))
+    lake.sink.close()
+    assert ids(copy) == [7]
+    assert "is not an earlier copy by this sink" in caplog.text
+    assert lake.rows("select count(*) from public.users") == [(2,)]
+
+
+def test_the_copy_of_another_sink_or_pipeline_is_not_ours(tmp_path: Path) -> None:
+    lake = lake_with_copy(tmp_path, "0s")
+    lake.deliver(user(1))
+    lake.sink.close()
+    other = lake.named("other")
+    with pytest.raises(SinkRefused, match="is not an earlier copy by this sink"):
+        other.check()
+    again = lake.named("lake")
+    again.check()  # its own copy, made by an earlier process
+    again.pipeline = "elsewhere"
+    with pytest.raises(SinkRefused, match='of pipeline "elsewhere"'):
+        again.check()
+
+
+def test_an_empty_file_is_replaced(tmp_path: Path) -> None:
+    copy = tmp_path / "copy.duckdb"
+    copy.touch()
+    lake = lake_with_copy(tmp_path, "0s")
+    lake.deliver(user(1))
+    assert ids(copy) == [1]
+    lake.sink.close()

@@ -13,10 +13,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny
 from pydantic import ValidationError as Invalid
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from penstock.config.places import places_in_state, shared_places
 from penstock.errors import ConfigError
 from penstock.rules.model import RuleSettings
 from penstock.settings.base import Section
-from penstock.settings.mistakes import mistake
+from penstock.settings.mistakes import mistake, show_path
 from penstock.settings.secrets import secrets_in
 from penstock.settings.sections import ApiSettings, LogSettings, SourceSettings, SparkSettings
 from penstock.sinks.registry import sink_class
@@ -52,6 +53,9 @@ def _distinct(sinks: tuple[SinkSettings, ...]) -> tuple[SinkSettings, ...]:
         for index, sink in enumerate(sinks)
         for key, problem in _problems_of(sink, sinks[:index])
     ]
+    problems += [
+        InitErrorDetails(type=mistake(text), loc=at, input=None) for at, text in shared_places(sinks, os.path.normpath)
+    ]
     if problems:
         raise Invalid.from_exception_data("sinks", problems)
     return sinks
@@ -60,9 +64,6 @@ def _distinct(sinks: tuple[SinkSettings, ...]) -> tuple[SinkSettings, ...]:
 def _problems_of(sink: SinkSettings, earlier: Sequence[SinkSettings]) -> list[tuple[str, PydanticCustomError]]:
     problems = []
     taken = {other.name for other in earlier}
-    places = {os.path.normpath(other.place): other.name for other in earlier if other.place is not None}
-    if sink.place is not None and (other_name := places.get(os.path.normpath(sink.place))):
-        problems.append(("path", mistake(f'sink "{other_name}" has the same path; give each sink its own')))
     if not _SINK_NAME.fullmatch(sink.name):
         problems.append(("name", mistake("cannot name a directory; use letters, digits, - and _ only")))
     elif sink.name in taken:
@@ -111,8 +112,14 @@ class Config(Section):
         return secrets_in(self)
 
     def below(self, directory: Path) -> Config:
-        """The same, with relative paths taken from this directory. A URI stays as it is."""
+        """The same, with relative paths taken from this directory. A URI stays as it is.
+
+        ConfigError for sinks whose paths turn out to be one, or to be in ``state_dir``.
+        """
         state_dir = self.state_dir if "://" in self.state_dir else str(Path(directory, self.state_dir).absolute())
         sinks = tuple(sink.below(directory) for sink in self.sinks)
         rules = tuple(rule.below(directory) for rule in self.rules)
+        problems = [*shared_places(sinks, os.path.realpath), *places_in_state(sinks, state_dir)]
+        if problems:
+            raise ConfigError.of(f"{show_path(('sinks', *at))}: {text}" for at, text in problems)
         return self.model_copy(update={"state_dir": state_dir, "rules": rules, "sinks": sinks})

@@ -12,6 +12,7 @@ Tables and columns have the names under which they arrive in the sink; ``orders`
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -92,6 +93,11 @@ class SinkSettings(Settings):
     def place(self) -> Path | None:
         """Where the sink keeps its data, if that is a path: no two sinks may share one."""
         return None
+
+    @property
+    def places(self) -> Mapping[str, Path]:
+        """By the name of the setting (``snapshot.path``), every path that the sink writes to."""
+        return {} if self.place is None else {"path": self.place}
 
     def below(self, directory: Path) -> Self:
         """The same, with relative paths taken from this directory (the config file's). Override it if there are any."""

@@ -45,6 +45,29 @@ IMPORTS = f"""
         (pipeline VARCHAR, sink VARCHAR, job BIGINT, number BIGINT);
 """
 
+_RECORDED_SOURCES = " UNION ".join(
+    f"SELECT source FROM {CATALOG}.penstock.{table} WHERE pipeline = $pipeline AND sink = $sink"
+    for table in ("progress", "imports", "imports_under_way")
+)
+_HAS_RECORDS = f"""
+    SELECT count(*) FROM duckdb_tables() WHERE database_name = '{CATALOG}' AND schema_name = 'penstock'
+    AND table_name IN ('progress', 'imports', 'imports_under_way')
+"""
+
+
+def has_records(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Whether a sink, whichever, has prepared the file."""
+    return connection.execute(_HAS_RECORDS).fetchall() == [(3,)]
+
+
+def recorded_sources(connection: duckdb.DuckDBPyConnection, owner: Owner) -> list[str | None]:
+    """The sources that the sink has filled a prepared file from; none if it has put nothing into it."""
+    return [source for (source,) in connection.execute(_RECORDED_SOURCES, owner._asdict()).fetchall()]
+
+
+def has_records_of(connection: duckdb.DuckDBPyConnection, owner: Owner) -> bool:
+    return has_records(connection) and bool(recorded_sources(connection, owner))
+
 
 _OTHERS = f"""
     SELECT pipeline, sink FROM {CATALOG}.penstock.tables

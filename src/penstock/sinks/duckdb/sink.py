@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
 import duckdb
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from penstock.changes.batch import MESSAGES, ChangeBatch
 from penstock.changes.net import net
@@ -17,14 +17,13 @@ from penstock.errors import SinkRefused, SinkUnavailable
 from penstock.findings import Finding
 from penstock.lsn import LSN
 from penstock.schema.kinds import SchemaChange
-from penstock.settings.mistakes import mistake
 from penstock.settings.units import Size
 from penstock.sinks.contract import Batch, Imported, Sink
 from penstock.sinks.duckdb.changes import apply
 from penstock.sinks.duckdb.file import CATALOG, DuckDBFile
 from penstock.sinks.duckdb.imports import Imports
 from penstock.sinks.duckdb.preflight import unrepresentable_findings
-from penstock.sinks.duckdb.records import IMPORTS, PROGRESS, TABLES
+from penstock.sinks.duckdb.records import IMPORTS, PROGRESS, TABLES, has_records, recorded_sources
 from penstock.sinks.duckdb.schema import follow, follows_exactly
 from penstock.sinks.duckdb.snapshot import Snapshot, SnapshotSettings
 from penstock.sinks.duckdb.staging import StagedChanges, stage_changes
@@ -34,14 +33,6 @@ from penstock.sinks.settings import SinkSettings
 from penstock.storage import why_unwritable
 
 _OURS = "pipeline = ? AND sink = ?"
-_RECORDED_SOURCES = " UNION ".join(
-    f"SELECT source FROM {CATALOG}.penstock.{table} WHERE pipeline = $pipeline AND sink = $sink"
-    for table in ("progress", "imports", "imports_under_way")
-)
-_HAS_RECORDS = f"""
-    SELECT count(*) FROM duckdb_tables() WHERE database_name = '{CATALOG}' AND schema_name = 'penstock'
-    AND table_name IN ('progress', 'imports', 'imports_under_way')
-"""
 
 
 class DuckDBSettings(ExistingRowsSettings, SinkSettings):
@@ -54,15 +45,13 @@ class DuckDBSettings(ExistingRowsSettings, SinkSettings):
     def place(self) -> Path:
         return self.path
 
+    @property
+    def places(self) -> Mapping[str, Path]:
+        return {"path": self.path, **({"snapshot.path": self.snapshot.path} if self.snapshot is not None else {})}
+
     def below(self, directory: Path) -> Self:
         copy = self.snapshot and self.snapshot.model_copy(update={"path": directory / self.snapshot.path})
         return self.model_copy(update={"path": directory / self.path, "snapshot": copy})
-
-    @model_validator(mode="after")
-    def _refuse_copy_onto_itself(self) -> Self:
-        if self.snapshot is not None and self.snapshot.path.absolute() == self.path.absolute():
-            raise mistake("snapshot.path is the sink's own path; give the copy another")
-        return self
 
 
 class DuckDBSink(Sink[DuckDBSettings]):
@@ -85,12 +74,13 @@ class DuckDBSink(Sink[DuckDBSettings]):
     def __init__(self, settings: DuckDBSettings) -> None:
         super().__init__(settings)
         self._file = DuckDBFile(settings.path, settings.name, settings.memory)
-        self._snapshot = Snapshot(self._file, settings.snapshot) if settings.snapshot is not None else None
+        copy = settings.snapshot
+        self._snapshot = Snapshot(self._file, copy, settings.name, settings.memory) if copy is not None else None
         self._held: LSN | None = None  # up to where the file held everything when we last had it open
 
     def close(self) -> None:
         if self._snapshot is not None and self._held is not None:
-            self._snapshot.renew()
+            self._snapshot.renew(self._owner)
         self._file.close()
 
     def check(self) -> list[Finding]:
@@ -106,9 +96,11 @@ class DuckDBSink(Sink[DuckDBSettings]):
                     f"Sink {self.settings.name}: the directory of {place} does not exist.",
                     "Create it, or correct `path`.",
                 )
+        if self._snapshot is not None:
+            self._snapshot.require_replaceable(self._owner)
         if path.exists():
             with self._file.opened(read_only=True) as connection:
-                if connection.execute(_HAS_RECORDS).fetchall() == [(3,)]:
+                if has_records(connection):
                     self._refuse_other_source(connection)
         if not (self.source and self.source_tables):
             return []
@@ -153,7 +145,7 @@ class DuckDBSink(Sink[DuckDBSettings]):
         """
         self._commit(batch, receipts)
         if self._snapshot is not None and (batch.part is None or batch.part.phase == "end"):
-            self._snapshot.committed(bool(receipts or batch.schema_log or batch.part))
+            self._snapshot.committed(self._owner, bool(receipts or batch.schema_log or batch.part))
 
     def _commit(self, batch: Batch, receipts: Sequence[list[StagedChanges]]) -> None:
         staged = [changes for receipt in receipts for changes in receipt]
@@ -190,7 +182,7 @@ class DuckDBSink(Sink[DuckDBSettings]):
 
     def _refuse_other_source(self, connection: duckdb.DuckDBPyConnection) -> None:
         """A file that this sink has filled from another one."""
-        for (source,) in connection.execute(_RECORDED_SOURCES, self._owner._asdict()).fetchall():
+        for source in recorded_sources(connection, self._owner):
             self.refuse_other_origin(source)
 
     def _imports(self, connection: duckdb.DuckDBPyConnection) -> Imports:
