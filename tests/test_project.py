@@ -12,6 +12,8 @@ from statistics import median
 
 import pytest
 
+from penstock.sinks.registry import SINKS
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
 MADE = {".git", ".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", "__pycache__", "build", "dist"}
@@ -93,6 +95,24 @@ def test_what_ships_imports_nothing_from_tests_or_bench(module: str) -> None:
 @pytest.mark.parametrize("module", [m for m in MODULES if PLACES.get(part_of(m), SPARK) < SPARK])
 def test_what_is_below_spark_does_not_import_it(module: str) -> None:
     assert {name for name in imports_of(module) if name.split(".")[0] in {"pyspark", "py4j"}} == set()
+
+
+def sinks() -> dict[str, str]:
+    """The package or module of each sink, by the word that a config's ``type`` uses."""
+    targets = {kind: target.partition(":")[0] for kind, target in SINKS.items()}
+    return {kind: module.removesuffix(".sink") for kind, module in targets.items()}
+
+
+@pytest.mark.parametrize(("kind", "sink"), sinks().items())
+def test_only_the_registry_names_a_sink_outside_of_its_own_package(kind: str, sink: str) -> None:
+    own = re.compile(rf"{re.escape(sink)}\b")
+    outside = [name for name in MODULES if not own.match(name) and name != "penstock.sinks.registry"]
+    assert [name for name in outside if own.search(MODULES[name].read_text("utf-8"))] == []
+
+
+@pytest.mark.parametrize("kind", sinks())
+def test_every_sink_has_an_adapter_for_the_contract_suite(kind: str) -> None:
+    assert (ROOT / "tests" / "contracts" / f"{kind}_adapter.py").is_file()
 
 
 def test_every_module_imports_without_starting_a_jvm() -> None:

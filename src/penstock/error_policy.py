@@ -84,7 +84,7 @@ POLICIES: dict[type[errors.PenstockError], Policy] = {
     ),
     errors.SinkBusy: Policy(
         Verdict.RETRY,
-        "Close the file in that process. Who reads it all the time should read a copy: `snapshot` of a duckdb sink.",
+        "Close the file in that process.",
         longest_wait=2.0,
     ),
     errors.SinkRefused: Policy(

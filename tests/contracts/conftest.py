@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.contracts.duckdb_adapter import DuckDBUnderTest
-from tests.contracts.event_adapters import EventSinkUnderTest, FileUnderTest, StdoutUnderTest
-from tests.contracts.postgres_adapter import PostgresUnderTest
+from tests.contracts.event_sink_under_test import EventSinkUnderTest
 from tests.contracts.sink_under_test import SinkUnderTest
 
-ADAPTERS: list[type[SinkUnderTest]] = [FileUnderTest, StdoutUnderTest, DuckDBUnderTest, PostgresUnderTest]
+
+def adapters_beside_this_file() -> Iterator[type[SinkUnderTest]]:
+    for file in sorted(Path(__file__).parent.glob("*_adapter.py")):
+        module = importlib.import_module(f"tests.contracts.{file.stem}")
+        for member in vars(module).values():
+            if isinstance(member, type) and issubclass(member, SinkUnderTest) and "name" in vars(member):
+                yield member
+
+
+ADAPTERS = list(adapters_beside_this_file())
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -49,7 +57,6 @@ def event_target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sin
 
 
 def _adapter(request: pytest.FixtureRequest, directory: Path) -> Iterator[SinkUnderTest]:
-    more = [request.getfixturevalue("database")] if request.param is PostgresUnderTest else []
-    adapter: SinkUnderTest = request.param(directory, *more)
+    adapter: SinkUnderTest = request.param(directory, *map(request.getfixturevalue, request.param.fixtures))
     yield adapter
     adapter.dispose()

@@ -20,6 +20,7 @@ class PostgresUnderTest(SinkUnderTest):
     name: ClassVar[str] = "postgres"
     keeps_progress: ClassVar[bool] = True
     keeps_messages: ClassVar[bool] = False
+    fixtures: ClassVar[tuple[str, ...]] = ("database",)
     rows_go_straight_in: ClassVar[bool] = True
 
     def __init__(self, directory: Path, url: str) -> None:

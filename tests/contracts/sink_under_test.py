@@ -1,6 +1,7 @@
 """What the contract suite needs of a sink: how to make one, and how to look into what it wrote.
 
-A new sink joins the suite with one adapter, added to ``ADAPTERS`` in ``conftest.py``.
+A new sink joins the suite with one file ``<sink>_adapter.py`` beside this one: a subclass of ``SinkUnderTest`` with a ``name``
+is found there.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ class SinkUnderTest:
     name: ClassVar[str]
     keeps_progress: ClassVar[bool]  # prepare() gives the position of what is there
     keeps_messages: ClassVar[bool]  # of pg_logical_emit_message
+    fixtures: ClassVar[tuple[str, ...]] = ()  # whose values ``__init__`` is given after the directory
     rows_go_straight_in: ClassVar[bool] = False  # what was read of a table is in its place before the part is committed
     subscription = "penstock_1"
 

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import SinkRefused
-from penstock.sinks.duckdb.sink import DuckDBSettings
-from penstock.sinks.duckdb.verify import DuckDBTarget
-from penstock.sinks.postgres.verify import PostgresTarget
+from penstock.sinks.contract import SinkContext
 from penstock.sinks.verifying import VerifiableTarget
 from penstock.testing.change_batches import changes, relation
 from tests.contracts.sink_under_test import Row, SinkUnderTest, deliver, unordered
@@ -152,7 +150,6 @@ def test_the_record_says_to_verify_which_tables_are_shared(filled: SinkUnderTest
 
 
 def verified(target: SinkUnderTest) -> VerifiableTarget:
-    settings = target.new_sink().settings
-    if isinstance(settings, DuckDBSettings):
-        return DuckDBTarget(settings, "", ())
-    return PostgresTarget(settings.name, settings.url.get_secret_value(), "", keeps_rows=True)
+    verification = target.new_sink().verification(SinkContext())
+    assert verification is not None
+    return verification

@@ -9,7 +9,7 @@ import pytest
 from penstock.changes.batch import Relation
 from penstock.sinks.events import FormatName
 from penstock.testing.change_batches import changes, relation
-from tests.contracts.event_adapters import EventSinkUnderTest
+from tests.contracts.event_sink_under_test import EventSinkUnderTest
 from tests.contracts.sink_under_test import deliver
 
 FIRST = relation("public", "users", id="int4", name="text", key=("id",), oid=7)

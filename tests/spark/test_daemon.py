@@ -1,4 +1,4 @@
-"""What Spark's Python processes say when Spark goes away."""
+"""What Spark's Python processes import, and what they say when Spark goes away."""
 
 from __future__ import annotations
 
@@ -11,8 +11,15 @@ import sys
 
 import pytest
 
+from penstock.config.module_path import PRELOADED
 from penstock.spark.startup.worker_python import worker_python
 
+IMPORTED_SINKS = """
+import sys
+from penstock.spark import daemon
+daemon._import_sinks()
+print(*sorted(name for name in sys.modules if name.endswith((".sink", ".stdout"))))
+"""
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close at once, and the other side's reads and writes fail
 
 
@@ -73,3 +80,10 @@ def test_a_worker_whose_connection_spark_closes_ends_without_a_word(at_once: boo
         daemon.stdin.close()
         assert daemon.stderr.read() == b""
         assert daemon.wait(60) is not None
+
+
+def test_workers_are_forked_with_the_sinks_of_their_pipeline_and_no_other() -> None:
+    environment = {**os.environ, PRELOADED: "penstock.sinks.file.sink,penstock.sinks.no_such_sink"}
+    command = [sys.executable, "-c", IMPORTED_SINKS]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["penstock.sinks.file.sink"]

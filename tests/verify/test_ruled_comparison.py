@@ -14,7 +14,7 @@ from penstock.errors import PenstockError
 from penstock.lsn import LSN
 from penstock.pipeline import Pipeline
 from penstock.postgres.connection import connect
-from penstock.sinks.duckdb.verify import HashedSource
+from penstock.sinks.row_hashes import HashedSource
 from penstock.sinks.verifying import Key, Row
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 from penstock.verify.judging import Standing

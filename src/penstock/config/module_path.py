@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 VARIABLE = "PENSTOCK_MODULES"
+PRELOADED = "PENSTOCK_PRELOADED"  # modules, separated by commas, that Spark's workers are forked with
 
 
 def look_for_modules_in(directory: Path) -> None:

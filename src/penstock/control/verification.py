@@ -16,12 +16,7 @@ from penstock.errors import ConfigError, SourceRefused
 from penstock.postgres.connection import Connection, translated_errors
 from penstock.postgres.reading.chunks import Chunk, chunk_query, plan_chunks
 from penstock.postgres.reading.layout import TableLayout, table_layout
-from penstock.sinks.contract import Sink
-from penstock.sinks.duckdb.sink import DuckDBSettings
-from penstock.sinks.duckdb.verify import DuckDBTarget
-from penstock.sinks.postgres.sink import PostgresSettings
-from penstock.sinks.postgres.verify import PostgresTarget
-from penstock.sinks.settings import SinkSettings
+from penstock.sinks.contract import Sink, SinkContext
 from penstock.sinks.verifying import Expected, TablePair, VerifiableTarget
 from penstock.state.pipeline_state import PipelineState
 from penstock.subscription import subscription
@@ -31,8 +26,6 @@ from penstock.verify.comparison import TableComparison
 from penstock.verify.judging import Standing
 from penstock.verify.report import Progress, TableReport, unwatched
 from penstock.verify.ruled_tables import RuledTables, ruled_tables
-
-VERIFIABLE = ("duckdb", "postgres")
 
 _NO_TABLE = "it is a part of another published table, or was dropped"
 _INCOMPLETE = "is not complete; `penstock tables FILE list` shows how far it is"
@@ -63,29 +56,33 @@ class Verification:
         wanted = self._tables(found, tables)
         ruled = self._ruled(found)
         groups = list(dict.fromkeys(ruled.get(table.oid, table) for table in wanted))
-        for settings in sinks:
-            with closing(_target(settings, self.config.name, self._url, found.publications)) as target:
-                standing = Standing(self.connection, found, self.state, settings.name, target.position)
+        context = SinkContext(self.config.name, self._url, found.publications)
+        for sink in sinks:
+            name, target = sink.settings.name, sink.verification(context)
+            if target is None:
+                continue
+            with closing(target):
+                standing = Standing(self.connection, found, self.state, name, target.position)
                 for table in groups:
                     if isinstance(table, RuledTables):
-                        yield self._ruled_tables(settings.name, target, standing, table)
+                        yield self._ruled_tables(name, target, standing, table)
                     else:
-                        yield self._table(settings.name, target, standing, found, table)
+                        yield self._table(name, target, standing, found, table)
 
     @property
     def _url(self) -> str:
         return self.config.source.url.get_secret_value()
 
-    def _verifiable(self, chosen: bool) -> list[SinkSettings]:
-        found = [sink.settings for sink in self.sinks if sink.settings.type in VERIFIABLE]
-        others = [sink.settings.name for sink in self.sinks if sink.settings.type not in VERIFIABLE]
-        if not found or (chosen and others):
+    def _verifiable(self, chosen: bool) -> list[Sink[Any]]:
+        verifiable = [sink for sink in self.sinks if sink.verifiable]
+        others = [f"{sink.settings.name} (type {sink.settings.type})" for sink in self.sinks if not sink.verifiable]
+        if not verifiable or (chosen and others):
             raise ConfigError(
-                f"There is nothing to compare in {', '.join(others)}: only sinks of type {' and '.join(VERIFIABLE)} hold "
-                "tables.",
+                f"There is nothing to compare in {', '.join(others)}: only sinks of type duckdb and postgres, and your own "
+                "that hold tables, can be compared with the source.",
                 "Name one of those with --sink.",
             )
-        return found
+        return verifiable
 
     def _tables(self, found: Subscription, names: Sequence[str]) -> list[PublishedTable]:
         if names:
@@ -199,13 +196,3 @@ def _absent(
 
 def _left_out(sink: str, table: PublishedTable, because: str) -> TableReport:
     return TableReport(sink, table.schema, table.table, "left_out", because=because)
-
-
-def _target(
-    settings: SinkSettings, pipeline: str, source_url: str, publications: Sequence[str]
-) -> DuckDBTarget | PostgresTarget:
-    if isinstance(settings, DuckDBSettings):
-        return DuckDBTarget(settings, source_url, publications, pipeline)
-    assert isinstance(settings, PostgresSettings)
-    keeps_rows = settings.existing_rows == "keep"
-    return PostgresTarget(settings.name, settings.url.get_secret_value(), source_url, pipeline, keeps_rows)

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from penstock.changelog.admission import Ready
 from penstock.changes.batch import ChangeBatch, Relation
@@ -44,6 +44,9 @@ from penstock.schema.kinds import SchemaChange
 from penstock.schema.log.row import LoggedCommand
 from penstock.sinks.dead_letters import DeadLetters
 from penstock.sinks.settings import SinkSettings
+
+if TYPE_CHECKING:
+    from penstock.sinks.verifying import VerifiableTarget
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,15 @@ class Imported:
     under_way: Mapping[int, UnderWay] = field(default_factory=dict)  # by job
 
 
+@dataclass(frozen=True)
+class SinkContext:
+    """What a sink is told about the pipeline that it belongs to."""
+
+    pipeline: str = ""
+    source_url: str = ""  # for a sink that asks the source more than the stream tells
+    publications: Sequence[str] = ()
+
+
 S = TypeVar("S", bound=SinkSettings)
 
 
@@ -130,6 +142,7 @@ class Sink(Generic[S]):
         False  # parts but ``end`` may be committed in one thread while a batch is in another
     )
     keeps_dead_letters: ClassVar[bool] = False  # takes ``on_error: dead_letter``, and has ``dead_letters``
+    verifiable: ClassVar[bool] = False  # holds tables that ``verify`` can compare, and has ``verification``
 
     origin: str = ""  # the source's system identifier, known before ``prepare``: positions of another mean nothing
     subscription: str = ""  # the replication slot, likewise known before ``prepare``
@@ -181,6 +194,10 @@ class Sink(Generic[S]):
 
     def dead_letters(self) -> DeadLetters | None:
         """What the sink refused; None if it keeps no such thing."""
+        return None
+
+    def verification(self, context: SinkContext) -> VerifiableTarget | None:
+        """What ``verify`` reads the sink's tables through; None if the sink holds no tables."""
         return None
 
     def close(self) -> None:

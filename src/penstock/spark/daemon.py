@@ -1,17 +1,23 @@
-"""The process that Spark forks its Python workers from, with what they need already imported.
+"""The process that Spark forks its Python workers from. It imports what the workers need before the fork.
 
-Otherwise every worker would import it for itself, a second of CPU each, while the first batches wait. Spark collects
-garbage after each task; what was imported before the fork is none, and frozen it need not be looked through each time.
+Otherwise every worker would import it again, a second of CPU each, while the first batches wait. Of sinks it imports those
+of this pipeline, which ``session.open_session`` names in an environment variable. Spark collects garbage after each task;
+``gc.freeze`` keeps the imported objects out of that.
 """
 
 import gc
+import importlib
 import os
 import socket
+from contextlib import suppress
 
 import pyspark.daemon
 import pyspark.worker
 
-from penstock.config.module_path import look_for_inherited_modules
+import penstock.delivery.writer
+import penstock.spark.chunk_task
+import penstock.spark.source  # noqa: F401
+from penstock.config.module_path import PRELOADED, look_for_inherited_modules
 
 _serve = pyspark.daemon.worker
 
@@ -24,9 +30,17 @@ def _serve_until_spark_leaves(sock: socket.socket, authenticated: bool) -> int:
         return 1
 
 
+def _import_sinks() -> None:
+    """A module that is missing here is reported by the task that needs it."""
+    for module in filter(None, os.environ.get(PRELOADED, "").split(",")):
+        with suppress(ImportError):
+            importlib.import_module(module)
+
+
 if __name__ == "__main__":
     pyspark.daemon.worker = _serve_until_spark_leaves
     look_for_inherited_modules()
+    _import_sinks()
     gc.freeze()
     try:
         pyspark.daemon.manager()

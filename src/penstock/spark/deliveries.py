@@ -222,7 +222,7 @@ def deliver(
     copying: CopierTask | None = None,
 ) -> None:
     """Opens a Spark session, delivers, and closes it again. ``copying``: and copies tables."""
-    with state.exclusive([sink.settings.name for sink in sinks]), _spark(config, state, stop) as spark:
+    with state.exclusive([sink.settings.name for sink in sinks]), _spark(config, sinks, state, stop) as spark:
         if spark is None:
             return
         logger.info("Delivering to %s.", ", ".join(sink.settings.name for sink in sinks))
@@ -238,7 +238,7 @@ def copy(
     config: Config, sinks: Sequence[Sink[Any]], state: PipelineState, stop: threading.Event, copying: CopierTask
 ) -> None:
     """Opens a Spark session, copies tables for a delivery that runs elsewhere, and closes it again."""
-    with _spark(config, state, stop) as spark:
+    with _spark(config, sinks, state, stop) as spark:
         if spark is None:
             return
         with copied(spark, config, sinks, state, copying) as unfinished:
@@ -247,9 +247,12 @@ def copy(
 
 
 @contextmanager
-def _spark(config: Config, state: PipelineState, stop: threading.Event) -> Iterator[SparkSession | None]:
+def _spark(
+    config: Config, sinks: Sequence[Sink[Any]], state: PipelineState, stop: threading.Event
+) -> Iterator[SparkSession | None]:
     logger.info("Starting Spark (%s).", config.spark.master)
-    spark = _open_unless_stopped(_with_warehouse(config, state), state.root.is_local, stop)
+    modules = [type(sink).__module__ for sink in sinks]
+    spark = _open_unless_stopped(_with_warehouse(config, state), modules, state.root.is_local, stop)
     if spark is None:
         yield None
         return
@@ -271,13 +274,15 @@ def _with_warehouse(config: Config, state: PipelineState) -> Config:
     return config.model_copy(update={"spark": config.spark.model_copy(update={"conf": conf})})
 
 
-def _open_unless_stopped(config: Config, local_state: bool, stop: threading.Event) -> SparkSession | None:
+def _open_unless_stopped(
+    config: Config, sink_modules: Sequence[str], local_state: bool, stop: threading.Event
+) -> SparkSession | None:
     """None if ``stop`` came first: a JVM takes seconds to start, and until then there is nothing to end in good order."""
     outcome: list[SparkSession | BaseException] = []
 
     def work() -> None:
         try:
-            session = open_session(config.spark, local_state, config.copying_workers)
+            session = open_session(config.spark, local_state, config.copying_workers, sink_modules)
         except BaseException as error:  # noqa: BLE001  raised by the thread that waits for us
             outcome.append(error)
             return

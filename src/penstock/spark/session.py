@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from penstock.config.module_path import VARIABLE
+from penstock.config.module_path import PRELOADED, VARIABLE
 from penstock.settings.sections import SparkSettings
 from penstock.spark.source import ChangeSource
 from penstock.spark.startup.class_archive import archive_options
@@ -55,12 +55,15 @@ _JVM_OPTIONS_KEY = "spark.driver.extraJavaOptions"
 _LOCAL: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
-def open_session(settings: SparkSettings, local_state: bool = True, copying_workers: int = 0) -> SparkSession:
+def open_session(
+    settings: SparkSettings, local_state: bool = True, copying_workers: int = 0, sink_modules: Iterable[str] = ()
+) -> SparkSession:
     """A session with our data source registered. What the user's ``spark.conf`` says wins.
 
     ``copying_workers``: so many tasks more fit into ``local[*]``. A chunk of a table takes a second or so, mostly waiting for
-    the source, and the stream's tasks must not wait behind it.
+    the source, and the stream's tasks must not wait behind it. ``sink_modules``: imported once for all workers.
     """
+    _preload(sink_modules)
     os.environ["JAVA_HOME"] = home = java_home()
     # Of the JVM that puts together the other one's command line.
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", JVM_OPTIONS)
@@ -91,10 +94,14 @@ def open_session(settings: SparkSettings, local_state: bool = True, copying_work
     return session
 
 
+def _preload(modules: Iterable[str]) -> None:
+    """Only modules of Penstock: what another one does when it is imported may not survive a fork."""
+    os.environ[PRELOADED] = ",".join(sorted({module for module in modules if module.startswith("penstock.")}))
+
+
 def _modules() -> dict[str, str]:
     """Executors of a cluster look for modules where we do, if the config's directory is there."""
-    directories = os.environ.get(VARIABLE)
-    return {f"spark.executorEnv.{VARIABLE}": directories} if directories else {}
+    return {f"spark.executorEnv.{name}": value for name in (VARIABLE, PRELOADED) if (value := os.environ.get(name))}
 
 
 def _say_nothing_of_accumulators(session: SparkSession) -> None:

@@ -211,7 +211,9 @@ class DuckDBFile:
                     raise
                 if held and time.monotonic() > until:
                     raise SinkBusy(
-                        f"Sink {self._sink} waited {_PATIENCE_SECONDS:g} s for {self.path}: {_said(error)}"
+                        f"Sink {self._sink} waited {_PATIENCE_SECONDS:g} s for {self.path}: {_said(error)}",
+                        "Close the file in that process. A process that reads it all the time should read a copy: see "
+                        "`snapshot` in docs/sinks/duckdb.md.",
                     ) from error
                 time.sleep(_PAUSE_SECONDS)
 

@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import duckdb
 from pydantic import Field
@@ -18,7 +18,7 @@ from penstock.findings import Finding
 from penstock.lsn import LSN
 from penstock.schema.kinds import SchemaChange
 from penstock.settings.units import Size
-from penstock.sinks.contract import Batch, Imported, Sink
+from penstock.sinks.contract import Batch, Imported, Sink, SinkContext
 from penstock.sinks.duckdb.changes import apply
 from penstock.sinks.duckdb.file import CATALOG, DuckDBFile
 from penstock.sinks.duckdb.imports import Imports
@@ -31,6 +31,9 @@ from penstock.sinks.duckdb.tables import Tables
 from penstock.sinks.mirror.owner import ExistingRowsSettings, Owner
 from penstock.sinks.settings import SinkSettings
 from penstock.storage import why_unwritable
+
+if TYPE_CHECKING:
+    from penstock.sinks.duckdb.verify import DuckDBTarget
 
 _OURS = "pipeline = ? AND sink = ?"
 
@@ -70,6 +73,7 @@ class DuckDBSink(Sink[DuckDBSettings]):
     keeps_position: ClassVar[bool] = True
     swaps_tables: ClassVar[bool] = True
     imports_beside: ClassVar[bool] = True
+    verifiable: ClassVar[bool] = True
 
     def __init__(self, settings: DuckDBSettings) -> None:
         super().__init__(settings)
@@ -175,6 +179,11 @@ class DuckDBSink(Sink[DuckDBSettings]):
 
     def recomputes(self, change: SchemaChange, nested: bool = False) -> bool:
         return follows_exactly(change, nested, self.settings.unrepresentable)
+
+    def verification(self, context: SinkContext) -> DuckDBTarget:
+        from penstock.sinks.duckdb.verify import DuckDBTarget
+
+        return DuckDBTarget(self.settings, context.source_url, context.publications, context.pipeline)
 
     @property
     def _owner(self) -> Owner:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, SecretStr
 
@@ -25,7 +25,7 @@ from penstock.schema.kinds import SchemaChange
 from penstock.schema.log.row import LoggedCommand
 from penstock.settings.base import Settings
 from penstock.settings.units import Duration
-from penstock.sinks.contract import Batch, Imported, ImportPart, Sink
+from penstock.sinks.contract import Batch, Imported, ImportPart, Sink, SinkContext
 from penstock.sinks.mirror.owner import ExistingRowsSettings, Owner
 from penstock.sinks.postgres.bisect import Bisection, RefusedRow, Tolerance
 from penstock.sinks.postgres.carried_ddl import ReplicateDdl
@@ -44,6 +44,9 @@ from penstock.sinks.postgres.shapes import Shapes
 from penstock.sinks.postgres.staging import StagedChanges, joined, stage_changes
 from penstock.sinks.postgres.tables import Tables
 from penstock.sinks.settings import SinkSettings
+
+if TYPE_CHECKING:
+    from penstock.sinks.postgres.verify import PostgresTarget
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +96,7 @@ class PostgresSink(Sink[PostgresSettings]):
     swaps_tables: ClassVar[bool] = True
     imports_beside: ClassVar[bool] = True
     keeps_dead_letters: ClassVar[bool] = True
+    verifiable: ClassVar[bool] = True
 
     def __init__(self, settings: PostgresSettings) -> None:
         super().__init__(settings)
@@ -307,6 +311,13 @@ class PostgresSink(Sink[PostgresSettings]):
 
     def dead_letters(self) -> PostgresDeadLetters:
         return PostgresDeadLetters(self._owner, self._session, self._applier)
+
+    def verification(self, context: SinkContext) -> PostgresTarget:
+        from penstock.sinks.postgres.verify import PostgresTarget
+
+        keeps_rows = self.settings.existing_rows == "keep"
+        url = self.settings.url.get_secret_value()
+        return PostgresTarget(self.settings.name, url, context.source_url, context.pipeline, keeps_rows)
 
     def _commit_part(self, part: ImportPart, staged: Sequence[StagedChanges]) -> None:
         with self._without_letters(part):

@@ -30,8 +30,8 @@ from penstock.lsn import LSN
 from penstock.postgres.connection import Connection, connect, translated_errors
 from penstock.postgres.reading.chunks import Chunk, chunk_query
 from penstock.postgres.reading.layout import TableLayout
-from penstock.sinks.duckdb.verify import HashedRows, HashedSource, arrow, engine
 from penstock.sinks.mirror.owner import Owner
+from penstock.sinks.row_hashes import HashedRows, HashedSource, arrow, engine
 from penstock.sinks.verifying import (
     SETTINGS,
     VERSION,

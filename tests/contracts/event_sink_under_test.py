@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
-import sys
-from pathlib import Path
 from typing import Any, ClassVar
 
 from penstock.changes.batch import Relation
-from penstock.sinks.contract import Sink
 from penstock.sinks.events import FormatName
-from penstock.sinks.file.sink import FileSettings, FileSink
-from penstock.sinks.stdout import StdoutSettings, StdoutSink
 from tests.contracts.sink_under_test import Row, SinkUnderTest
 
 
@@ -80,40 +74,3 @@ class EventSinkUnderTest(SinkUnderTest):
     def messages(self) -> list[tuple[str, bytes]]:
         found = [event for event in self.events() if event["op"] == "message"]
         return [(event["prefix"], base64.b64decode(event["content"])) for event in found]
-
-
-class FileUnderTest(EventSinkUnderTest):
-    name: ClassVar[str] = "file"
-    keeps_progress: ClassVar[bool] = True
-
-    def new_sink(self) -> Sink[Any]:
-        return FileSink(FileSettings(name="out", format=self.format, path=self.directory / "events"))
-
-    def lines(self) -> list[bytes]:
-        files = sorted((self.directory / "events").glob("*.jsonl"))
-        return [line for file in files for line in file.read_bytes().split(b"\n")[:-1]]
-
-
-class StdoutUnderTest(EventSinkUnderTest):
-    """Standard output goes to memory while the sink is in use."""
-
-    name: ClassVar[str] = "stdout"
-    keeps_progress: ClassVar[bool] = False
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
-        self._original = sys.stdout
-        self._printed = io.BytesIO()
-
-    def new_sink(self) -> Sink[Any]:
-        sys.stdout = io.TextIOWrapper(self._printed, write_through=True)
-        return StdoutSink(StdoutSettings(name="out", format=self.format))
-
-    def lines(self) -> list[bytes]:
-        return self._printed.getvalue().split(b"\n")[:-1]
-
-    def close(self) -> None:
-        super().close()
-        if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.buffer is self._printed:
-            sys.stdout.detach()  # so that the memory outlives it
-        sys.stdout = self._original
