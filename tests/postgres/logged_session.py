@@ -11,6 +11,7 @@ from penstock.postgres.connection import Connection, connect
 from penstock.schema.applying import apply
 from penstock.schema.definitions import ColumnDefinition, Definition
 from penstock.schema.kinds import SchemaChange
+from penstock.schema.log import history
 from penstock.schema.log import triggers as schema_log
 from penstock.schema.log.row import SchemaLogRow, changes
 from penstock.subscription import migrations
@@ -35,7 +36,7 @@ class LoggedSession:
 
     def new_rows(self) -> list[SchemaLogRow]:
         """Since the last look."""
-        found = [row for row in schema_log.rows(self.ours) if row.id > self._seen]
+        found = [row for row in history.rows(self.ours) if row.id > self._seen]
         self._seen = max((row.id for row in found), default=self._seen)
         return found
 
@@ -63,11 +64,11 @@ class LoggedSession:
 
     def definition(self, name: str) -> Definition:
         """As the triggers have it."""
-        found = schema_log.known_definitions(self.ours).values()
+        found = history.known_definitions(self.ours).values()
         return next(one for one in found if str(one.name) == name)
 
     def names(self) -> set[str]:
-        return {str(one.name) for one in schema_log.known_definitions(self.ours).values()}
+        return {str(one.name) for one in history.known_definitions(self.ours).values()}
 
     def assert_up_to_date(self) -> None:
         """What the triggers keep is what the catalog has."""

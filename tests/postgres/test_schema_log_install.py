@@ -10,6 +10,7 @@ from psycopg.conninfo import make_conninfo
 from penstock.errors import SourceRefused
 from penstock.findings import Finding
 from penstock.postgres.connection import Connection, connect
+from penstock.schema.log import history
 from penstock.schema.log import triggers as schema_log
 from penstock.settings.tables import TableSelection
 from penstock.subscription import migrations
@@ -35,9 +36,9 @@ def test_it_is_installed_once_with_all_tables_as_they_are(connection: Connection
     assert schema_log.install(connection)
     assert schema_log.installed(connection)
     assert not schema_log.install(connection)
-    assert {str(one.name) for one in schema_log.known_definitions(connection).values()} == {"public.t", "s.p", "s.p1"}
+    assert {str(one.name) for one in history.known_definitions(connection).values()} == {"public.t", "s.p", "s.p1"}
     assert connection.execute("select count(*) from penstock.type_definitions").fetchone() == (1,)
-    assert list(schema_log.rows(connection)) == []  # nothing has changed
+    assert list(history.rows(connection)) == []  # nothing has changed
 
 
 def test_an_installation_that_fails_leaves_nothing(connection: Connection) -> None:
@@ -58,7 +59,7 @@ def test_it_can_be_taken_out_and_put_in_again(connection: Connection) -> None:
     migrations.migrate(connection)
     assert schema_log.install(connection)
     connection.execute("drop table public.t")
-    assert [row.tag for row in schema_log.rows(connection)] == ["DROP TABLE"]
+    assert [row.tag for row in history.rows(connection)] == ["DROP TABLE"]
 
 
 def test_it_stays_as_long_as_a_pipeline_uses_it(connection: Connection) -> None:
@@ -78,7 +79,7 @@ def test_a_migration_under_the_triggers_of_the_last_one_is_not_logged(connection
     connection.execute(
         "create table penstock.newer (a int); create function penstock.f() returns int language sql as 'select 1'"
     )
-    assert list(schema_log.rows(connection)) == []
+    assert list(history.rows(connection)) == []
 
 
 def test_only_those_who_can_create_event_triggers_may(connection: Connection, database: str, guest: str) -> None:
@@ -119,7 +120,7 @@ def test_triggers_on_functions_of_a_role_that_is_no_superuser_log_everybody(
     with psycopg.connect(database, autocommit=True) as theirs:
         theirs.execute("create schema hidden; create table hidden.t (a int default 5 check (a > 0))")
         theirs.execute("drop schema hidden cascade")
-    rows = list(schema_log.rows(connection))
+    rows = list(history.rows(connection))
     assert [(row.tag, row.error) for row in rows] == [
         ("CREATE SCHEMA", None), ("CREATE TABLE", None), ("DROP SCHEMA", None),
     ]  # fmt: skip

@@ -6,15 +6,17 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from penstock.cli.inspect_commands import AsJson, to_stdout
 from penstock.cli.invocation import ConfigFile, FileFirst, SinkNames, invocation, plain, stop_on_signals
-from penstock.pipeline import Pipeline
-from penstock.sinks.dead_letters import DeadLetter
+
+if TYPE_CHECKING:
+    from penstock.pipeline import Pipeline
+    from penstock.sinks.dead_letters import DeadLetter
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 from rich.console import Console, Group
@@ -19,10 +19,11 @@ from rich.text import Text
 
 from penstock.cli.invocation import ConfigFile, invocation, plain
 from penstock.cli.tables_view import summary, tables_table
-from penstock.control.status import LogStatus, SinkStatus, SourceStatus, Status
-from penstock.control.status import status as status_of
-from penstock.findings import Finding
 from penstock.settings.units import size_in_words
+
+if TYPE_CHECKING:
+    from penstock.control.status import LogStatus, SinkStatus, SourceStatus, Status
+    from penstock.findings import Finding
 
 _COLOURS = {"running": "green", "starting": "yellow", "retrying": "yellow", "failed": "red"}
 _WIDE = 5000
@@ -116,7 +117,9 @@ _WORDS = {True: ("ok", "green"), None: ("warning", "yellow"), False: ("failed", 
 
 def check(context: typer.Context, file: ConfigFile, as_json: AsJson = False) -> None:
     """Look for everything that would fail: config, source, tables, sinks. Changes nothing."""
-    findings = invocation(context).pipeline(file).check()
+    from penstock.control.administration import Administration
+
+    findings = Administration(invocation(context).config(file)).check()
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
@@ -137,9 +140,11 @@ def show_findings(findings: list[Finding]) -> None:
 
 def status(context: typer.Context, file: ConfigFile, as_json: AsJson = False) -> None:
     """Show where the source, the log and every sink stand. Exit code 1 when something is not as it should be."""
-    found = status_of(invocation(context).pipeline(file).config)
+    from penstock.control.status import status as status_of
+
+    current = status_of(invocation(context).config(file))
     if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=2))
+        typer.echo(json.dumps(current.to_json(), indent=2))
     else:
-        show_status(found, to_stdout())
-    raise typer.Exit(0 if found.healthy else 1)
+        show_status(current, to_stdout())
+    raise typer.Exit(0 if current.healthy else 1)

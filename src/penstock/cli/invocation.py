@@ -17,16 +17,20 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 from typer.core import TyperGroup
 
-from penstock.config.load import load_config
-from penstock.config.model import Config
 from penstock.logs import printable, set_up_logging
-from penstock.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from penstock.config.model import Config
+    from penstock.pipeline import Pipeline
+
+
+LINE_SECONDS = 10.0  # between two lines that tell how far long work is
 
 
 class LogFormat(Enum):
@@ -68,11 +72,15 @@ class Invocation:
 
     def config(self, file: Path, long_running: bool = False) -> Config:
         """The config in the file; from now on messages hide its secrets."""
+        from penstock.config.load import load_config
+
         config = load_config(file)
         set_up_logging(self.level, self.log_format.value, config.secrets(), dated=long_running)
         return config
 
     def pipeline(self, file: Path, long_running: bool = False) -> Pipeline:
+        from penstock.pipeline import Pipeline  # and with it all that `--help` can do without
+
         return Pipeline(self.config(file, long_running))
 
 

@@ -13,22 +13,21 @@ from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import ValidationError
 from rich.table import Table
 from rich.text import Text
 
-from penstock.changelog.log import ChangeLog
 from penstock.cli.inspect_commands import to_stdout
 from penstock.cli.invocation import ConfigFile, FileFirst, invocation, plain
 from penstock.errors import ConfigError
 from penstock.logs import printable
 from penstock.lsn import LSN, ZERO
-from penstock.pipeline import Pipeline
-from penstock.schema.kinds import TableChange
-from penstock.schema.log.history import Version
-from penstock.schema.words import in_words
-from penstock.settings.tables import TableSelection
 from penstock.settings.units import size_in_words
+
+if TYPE_CHECKING:
+    from penstock.changelog.log import ChangeLog
+    from penstock.pipeline import Pipeline
+    from penstock.schema.log.history import Version
+    from penstock.settings.tables import TableSelection
 
 if TYPE_CHECKING:  # the others are loaded by those who ask for the log: they take their time
     from penstock.control.log_events import LogRange
@@ -54,7 +53,7 @@ class _Log:
 @app.callback()
 def _log(context: typer.Context, file: ConfigFile) -> None:
     pipeline = invocation(context).pipeline(file)
-    context.obj = _Log(ChangeLog(pipeline.state.log_uri), pipeline)
+    context.obj = _Log(pipeline.state.log, pipeline)
 
 
 @app.command()
@@ -126,6 +125,9 @@ def schema(
 
 
 def _show_version(version: Version) -> None:
+    from penstock.schema.kinds import TableChange
+    from penstock.schema.words import in_words
+
     at = version.at if isinstance(version.at, str) else f"{version.at:%Y-%m-%d %H:%M:%S}"
     typer.echo(printable(f"{version.lsn}  {at}  {version.role}  {version.tag}"))
     for change in version.changes:
@@ -158,6 +160,10 @@ def _range(tables: list[str] | None, start: str | None, end: str | None) -> LogR
 
 
 def _selection(tables: list[str] | None) -> TableSelection | None:
+    from pydantic import ValidationError
+
+    from penstock.settings.tables import TableSelection
+
     try:
         return TableSelection(include=tuple(tables)) if tables else None
     except ValidationError as error:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli.invocation import ConfigFile, LogFormat, SinkNames, invocation, stop_on_signals
-from penstock.cli.watching import watched, watched_copy
-from penstock.pipeline import Pipeline
-from penstock.schema.log.triggers import installation
-from penstock.subscription.subscription import NotAllRemoved
+
+if TYPE_CHECKING:
+    from penstock.pipeline import Pipeline
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +41,8 @@ def init(
     with stop_on_signals():
         made = invocation(context).pipeline(file).init(not no_triggers, admin_url)
     if trigger_sql:
+        from penstock.schema.log.triggers import installation
+
         typer.echo(installation())
     elif no_triggers:
         logger.info("No event triggers were created: renames, defaults and keys of tables are not followed.")
@@ -56,6 +57,8 @@ def init(
 
 def destroy(context: typer.Context, file: ConfigFile, admin_url: AdminUrl = None) -> None:
     """Remove all that Penstock made on the source, and this pipeline's state. Sinks keep what they have."""
+    from penstock.subscription.subscription import NotAllRemoved
+
     with stop_on_signals():
         try:
             removed = invocation(context).pipeline(file).destroy(admin_url)
@@ -84,6 +87,8 @@ def run(
     ] = False,
 ) -> None:
     """Capture, copy and deliver, until stopped."""
+    from penstock.cli.watching import watched
+
     call, names = invocation(context), sink or []
     pipeline = call.pipeline(file, long_running=True)
     with stop_on_signals() as stop:
@@ -114,6 +119,8 @@ def deliver(
     sink: SinkNames = None,
 ) -> None:
     """Deliver alone: from the change log to the sinks, until stopped."""
+    from penstock.cli.watching import watched
+
     call, names = invocation(context), sink or []
     pipeline = call.pipeline(file, long_running=True)
     pipeline.sinks(names)
@@ -135,6 +142,8 @@ def copy(
     ] = None,
 ) -> None:
     """Copy alone: imports the tables that are not complete yet, then ends."""
+    from penstock.cli.watching import watched_copy
+
     call = invocation(context)
     pipeline = call.pipeline(file, long_running=True)
     with stop_on_signals() as stop:

@@ -6,14 +6,16 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli.inspect_commands import AsJson, to_stdout
 from penstock.cli.invocation import ConfigFile, FileFirst, SinkNames, invocation, stop_on_signals
 from penstock.cli.tables_view import tables_table
-from penstock.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from penstock.pipeline import Pipeline
 
 logger = logging.getLogger(__name__)
 

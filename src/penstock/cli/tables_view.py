@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -11,8 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.invocation import plain
-from penstock.control.table_status import TableStatus
 from penstock.settings.units import size_in_words
+
+if TYPE_CHECKING:
+    from penstock.control.table_status import TableStatus
 
 MOST_BARS = 8
 MOST_SINK_COLUMNS = 4

@@ -8,19 +8,20 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from penstock.cli.inspect_commands import AsJson
-from penstock.cli.invocation import ConfigFile, SinkNames, invocation, stop_on_signals
-from penstock.cli.watching import LINE_SECONDS
+from penstock.cli.invocation import LINE_SECONDS, ConfigFile, SinkNames, invocation, stop_on_signals
 from penstock.logs import printable
-from penstock.pipeline import Pipeline
-from penstock.verify.report import Progress as Hears
-from penstock.verify.report import TableReport
+
+if TYPE_CHECKING:
+    from penstock.pipeline import Pipeline
+    from penstock.verify.report import Progress as Hears
+    from penstock.verify.report import TableReport
 
 logger = logging.getLogger(__name__)
 

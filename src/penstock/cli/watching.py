@@ -11,24 +11,26 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from penstock.cli.inspect_commands import log_line, sinks_table, source_line
-from penstock.cli.invocation import plain
+from penstock.cli.invocation import LINE_SECONDS, plain
 from penstock.cli.tables_view import MOST_BARS, progress_bars, progress_line
-from penstock.config.model import Config
 from penstock.control.status import SinkStatus, Status, status
 from penstock.control.supervision import repeated
-from penstock.control.table_status import TableStatus
 from penstock.errors import PenstockError
-from penstock.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from penstock.config.model import Config
+    from penstock.control.table_status import TableStatus
+    from penstock.pipeline import Pipeline
 
 logger = logging.getLogger(__name__)
 
-LINE_SECONDS = 10.0
 _REFRESHES_PER_SECOND = 2
 
 

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote
 
-import psycopg
-from psycopg.conninfo import conninfo_to_dict
 from pydantic import BaseModel, SecretStr
 
 from penstock.settings.mistakes import mistake
@@ -84,8 +82,10 @@ def _passwords(text: str) -> set[str]:
 
 
 def _read(conninfo: str) -> Mapping[str, Any]:
+    import psycopg.conninfo  # a tenth of a second, which `--help` can do without
+
     try:
-        return conninfo_to_dict(conninfo)
+        return psycopg.conninfo.conninfo_to_dict(conninfo)
     except (psycopg.ProgrammingError, UnicodeDecodeError):  # the latter: %A7 in it, which is no UTF-8
         return {}
 

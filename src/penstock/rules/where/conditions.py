@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from datetime import date
 from typing import Annotated, Any, ClassVar, Literal
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
 from penstock.settings.base import Settings
@@ -103,6 +101,9 @@ def _operand(value: Any) -> Any:
 
 def _pattern(pattern: str) -> str:
     """Arrow's engine is RE2, whose message repeats the pattern."""
+    import pyarrow as pa
+    import pyarrow.compute as pc  # which a config without patterns does without
+
     try:
         pc.match_substring_regex(pa.array([""]), pattern)
     except pa.ArrowInvalid:

@@ -7,14 +7,33 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from psycopg.rows import dict_row
+
 from penstock.errors import ConfigError
 from penstock.lsn import LSN
-from penstock.postgres.connection import Connection
+from penstock.postgres.connection import Connection, translated_errors
 from penstock.schema.definitions import Definition
 from penstock.schema.kinds import SchemaChange, TableChange
-from penstock.schema.log import triggers as schema_log
 from penstock.schema.log.row import SchemaLogRow, changes
 from penstock.schema.words import in_words
+
+_COLUMNS = 'id, at, lsn, xid, "role", tag, statement, search_path, objects, "tables", types, error'
+_ROWS = f"select {_COLUMNS} from penstock.schema_log order by id"
+# By the table's oid, so that renames do not break its history.
+_NAMED = """
+select distinct t ->> 'oid' as oid from penstock.schema_log l, jsonb_array_elements(l.tables) as t, lateral (
+    values (t -> 'before'), (t -> 'after')) as d (definition)
+where (d.definition ->> 'schema') || '.' || (d.definition ->> 'table') = %(table)s
+union
+select oid::text from penstock.table_definitions
+where (definition ->> 'schema') || '.' || (definition ->> 'table') = %(table)s
+"""
+_ROWS_OF_TABLE = f"""
+with named as ({_NAMED})
+select {_COLUMNS} from penstock.schema_log l
+where exists (select from jsonb_array_elements(l.tables) as t join named on named.oid = t ->> 'oid')
+order by id
+"""
 
 
 @dataclass(frozen=True)
@@ -45,10 +64,10 @@ def versions(connection: Connection, table: str | None = None) -> Iterator[Versi
     """Oldest first; of all tables, or of one by any name that it ever had (``orders`` is public.orders)."""
     _require_log(connection)
     name = _qualified(table) if table is not None else None
-    oids = schema_log.oids_of(connection, name) if name is not None else None
+    oids = oids_of(connection, name) if name is not None else None
     if oids is not None and not oids:
         raise ConfigError(f'The schema log knows no table "{name}".', "Write it as schema.table, without quotes.")
-    for row in schema_log.rows(connection, name):
+    for row in rows(connection, name):
         yield _version(row, oids)
 
 
@@ -56,7 +75,7 @@ def definition_at(connection: Connection, table: str, lsn: LSN) -> Definition | 
     """The table of this name as of a position; None if there was none of that name then."""
     _require_log(connection)
     name = _qualified(table)
-    for oid in schema_log.oids_of(connection, name):
+    for oid in oids_of(connection, name):
         found = _definition_at(connection, oid, name, lsn)
         if found is not None and str(found.name) == name:
             return found
@@ -65,9 +84,9 @@ def definition_at(connection: Connection, table: str, lsn: LSN) -> Definition | 
 
 def _definition_at(connection: Connection, oid: int, name: str, lsn: LSN) -> Definition | None:
     """What the last command up to there left; before the first one, what that found; without any, what there is."""
-    told = [(row.lsn, entry) for row in schema_log.rows(connection, name) for entry in row.tables if entry.oid == oid]
+    told = [(row.lsn, entry) for row in rows(connection, name) for entry in row.tables if entry.oid == oid]
     if not told:
-        return schema_log.known_definitions(connection).get(oid)
+        return known_definitions(connection).get(oid)
     upto = [entry for at, entry in told if at <= lsn]
     return upto[-1].after if upto else told[0][1].before
 
@@ -88,7 +107,38 @@ def _qualified(table: str) -> str:
 
 
 def _require_log(connection: Connection) -> None:
-    if not schema_log.present(connection):
+    if not present(connection):
         raise ConfigError(
             "The source has no schema log.", "Run `penstock init` with a role that may create event triggers."
         )
+
+
+def rows(connection: Connection, table: str | None = None) -> Iterator[SchemaLogRow]:
+    """The log in its order; with ``table``, only what concerns a table that is, or was once, called ``schema.table``."""
+    query = _ROWS if table is None else _ROWS_OF_TABLE
+    with translated_errors("Reading the schema log"), connection.cursor(row_factory=dict_row) as cursor:
+        for row in cursor.execute(query.encode(), {"table": table}):
+            yield SchemaLogRow.parse(row)
+
+
+def present(connection: Connection) -> bool:
+    """Whether there is a log to read; it may be that no triggers write it."""
+    with translated_errors("Looking for the schema log"):
+        query = (
+            "select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+            "where n.nspname = 'penstock' and c.relname = 'schema_log')"
+        )
+        return connection.execute(query).fetchone() == (True,)
+
+
+def oids_of(connection: Connection, table: str) -> set[int]:
+    """The tables that are, or were once, called ``schema.table``. There may be several: dropped, renamed, made anew."""
+    with translated_errors("Reading the schema log"):
+        return {int(oid) for (oid,) in connection.execute(_NAMED.encode(), {"table": table})}
+
+
+def known_definitions(connection: Connection) -> dict[int, Definition]:
+    """Every user table as of the last command, by oid."""
+    with translated_errors("Reading the definitions of tables"):
+        found = connection.execute("select oid, definition from penstock.table_definitions")
+        return {oid: Definition.from_json(definition) for oid, definition in found}

@@ -10,13 +10,10 @@ from collections.abc import Iterator
 
 import psycopg
 from psycopg import sql
-from psycopg.rows import dict_row
 
 from penstock.errors import SourceRefused
 from penstock.postgres.connection import Connection, translated_errors
 from penstock.postgres.transactions import gently
-from penstock.schema.definitions import Definition
-from penstock.schema.log.row import SchemaLogRow
 
 # By the trigger's name, the event; the function is penstock.on_ddl and so on.
 TRIGGERS = {"penstock_ddl": "ddl_command_end", "penstock_drop": "sql_drop", "penstock_rewrite": "table_rewrite"}
@@ -81,37 +78,6 @@ def remove(connection: Connection) -> list[str]:
     for (signature,) in functions:
         connection.execute(f"drop function if exists {signature}".encode())
     return [f"event trigger {name}" for name in sorted(there)]
-
-
-def rows(connection: Connection, table: str | None = None) -> Iterator[SchemaLogRow]:
-    """The log in its order; with ``table``, only what concerns a table that is, or was once, called ``schema.table``."""
-    query = _ROWS if table is None else _ROWS_OF_TABLE
-    with translated_errors("Reading the schema log"), connection.cursor(row_factory=dict_row) as cursor:
-        for row in cursor.execute(query.encode(), {"table": table}):
-            yield SchemaLogRow.parse(row)
-
-
-def present(connection: Connection) -> bool:
-    """Whether there is a log to read; it may be that no triggers write it."""
-    with translated_errors("Looking for the schema log"):
-        query = (
-            "select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace "
-            "where n.nspname = 'penstock' and c.relname = 'schema_log')"
-        )
-        return connection.execute(query).fetchone() == (True,)
-
-
-def oids_of(connection: Connection, table: str) -> set[int]:
-    """The tables that are, or were once, called ``schema.table``. There may be several: dropped, renamed, made anew."""
-    with translated_errors("Reading the schema log"):
-        return {int(oid) for (oid,) in connection.execute(_NAMED.encode(), {"table": table})}
-
-
-def known_definitions(connection: Connection) -> dict[int, Definition]:
-    """Every user table as of the last command, by oid."""
-    with translated_errors("Reading the definitions of tables"):
-        found = connection.execute("select oid, definition from penstock.table_definitions")
-        return {oid: Definition.from_json(definition) for oid, definition in found}
 
 
 def triggers_of(connection: Connection) -> tuple[list[str], str]:
@@ -179,24 +145,3 @@ _FUNCTIONS = (
     "record_baseline", "is_of_interest", "note_drops", "note_rewrite", "record_command", "record_failure", "on_ddl", "on_drop",
     "on_rewrite", "types_of", "tables_with_type",
 )  # fmt: skip
-
-_COLUMNS = 'id, at, lsn, xid, "role", tag, statement, search_path, objects, "tables", types, error'
-
-_ROWS = f"select {_COLUMNS} from penstock.schema_log order by id"
-
-_NAMED = """
-select distinct t ->> 'oid' as oid from penstock.schema_log l, jsonb_array_elements(l.tables) as t, lateral (
-    values (t -> 'before'), (t -> 'after')) as d (definition)
-where (d.definition ->> 'schema') || '.' || (d.definition ->> 'table') = %(table)s
-union
-select oid::text from penstock.table_definitions
-where (definition ->> 'schema') || '.' || (definition ->> 'table') = %(table)s
-"""
-
-# By the table's oid, so that renames do not break its history.
-_ROWS_OF_TABLE = f"""
-with named as ({_NAMED})
-select {_COLUMNS} from penstock.schema_log l
-where exists (select from jsonb_array_elements(l.tables) as t join named on named.oid = t ->> 'oid')
-order by id
-"""
