@@ -8,16 +8,17 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-JOBS ?= 2
+JOBS ?= 3
 ROUNDS ?= 20
 SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint pytest bench soak clean
+.PHONY: help venv demo test unit lint ruff mypy pytest archive bench soak clean
 
 help:
 	@echo "make demo    set up, then watch Penstock copy a small shop into DuckDB"
 	@echo "make test    set up, then lint and run all tests"
+	@echo "make unit    the tests that need no server and no JVM, in a minute"
 	@echo "make lint    ruff and mypy alone"
 	@echo "make bench   throughput and latency on this machine"
 	@echo "make soak    kill it at random moments, ROUNDS=20 SEED=1"
@@ -36,23 +37,37 @@ $(STAMP): pyproject.toml
 demo: venv
 	@$(BIN)/penstock demo
 
-test: lint pytest
+# mypy runs beside the tests; what it says comes as soon as it has it.
+test: venv ruff
+	@$(MAKE) --no-print-directory -j 2 mypy pytest
 
-lint: venv
+lint: ruff mypy
+
+ruff: venv
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+mypy: venv
 	$(BIN)/mypy
 
-# Side by side, since tests often wait for servers and JVMs. A file's tests stay together, for their fixtures.
-pytest: lint
+archive: venv
 	@$(BIN)/penstock prepare
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=40
+
+# More workers than cores, since tests often wait for servers and JVMs. A file's tests stay together, for their fixtures.
+PYTEST = $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
+
+pytest: archive
+	$(PYTEST) -n $(JOBS) --durations=40
+
+unit: venv
+	$(PYTEST) -n 2 --unit -q
 
 bench: venv
 	@$(BIN)/python -m bench
 
 soak: venv
 	@$(BIN)/python -m tests.recovery.soak --rounds $(ROUNDS) --seed $(SEED)
+	@$(BIN)/python -m tests.recovery.soak --rounds $(ROUNDS) --seed $(SEED) --imports
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist spark-warehouse metastore_db derby.log

@@ -1,15 +1,39 @@
-"""Fixtures that every test may use: Postgres servers, one per version for the whole run, and a database per test."""
+"""What every test may use: one Postgres server per version and one Spark session for the whole run, a database per test."""
 
 from __future__ import annotations
 
+import os
 import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from penstock.testing.embedded_postgres import EmbeddedPostgres
+from tests.groups import (
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_runtest_call,
+    pytest_runtest_protocol,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = [
+    "pytest_addoption",
+    "pytest_collection_modifyitems",
+    "pytest_configure",
+    "pytest_runtest_call",
+    "pytest_runtest_protocol",
+]
+
+# Background work that happens every 10 seconds in production happens every second here, also in processes that tests start.
+# Modules read it when they are imported, which test files do after this one.
+os.environ.setdefault("PENSTOCK_INTERVAL_SCALE", "0.1")
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +48,17 @@ def postgres16() -> Iterator[EmbeddedPostgres]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One for all tests: starting a JVM costs seconds. An idle query looks for changes less often than in production."""
+    from penstock.settings.sections import SparkSettings
+    from penstock.spark.session import close_session, open_session
+
+    session = open_session(SparkSettings(master="local[2]", conf={"spark.sql.streaming.pollingDelay": "25ms"}))
+    yield session
+    close_session(session)
+
+
 @pytest.fixture
 def server_directory() -> Iterator[Path]:
     """For a server whose directory must outlive it. Not tmp_path, which every run of pytest closes to other users, and
@@ -36,15 +71,16 @@ def server_directory() -> Iterator[Path]:
 def database(request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of a fresh, empty database. On other versions: ``parametrize("database", [16, 18], indirect=True)``."""
     server: EmbeddedPostgres = request.getfixturevalue(f"postgres{getattr(request, 'param', 18)}")
-    name = f"test_{uuid.uuid4().hex[:12]}"
-    yield server.create_database(name)
-    server.drop_database(name)
+    yield from _database(server, "test")
 
 
 @pytest.fixture
 def target_database(database: str, request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of another one, for a replica of the first; on the server that the first is on by default."""
-    server: EmbeddedPostgres = request.getfixturevalue("postgres18")
-    name = f"target_{uuid.uuid4().hex[:12]}"
+    yield from _database(request.getfixturevalue("postgres18"), "target")
+
+
+def _database(server: EmbeddedPostgres, prefix: str) -> Iterator[str]:
+    name = f"{prefix}_{uuid.uuid4().hex[:12]}"
     yield server.create_database(name)
     server.drop_database(name)

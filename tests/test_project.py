@@ -115,6 +115,7 @@ def test_every_sink_has_an_adapter_for_the_contract_suite(kind: str) -> None:
     assert (ROOT / "tests" / "contracts" / f"{kind}_adapter.py").is_file()
 
 
+@pytest.mark.process
 def test_every_module_imports_without_starting_a_jvm() -> None:
     names = [name for name in MODULES if not name.endswith("__main__")]
     script = f"""
@@ -127,6 +128,7 @@ print([child.name() for child in psutil.Process().children(recursive=True)])
     assert run_python(script) == "[]"
 
 
+@pytest.mark.process
 def test_the_command_line_starts_without_spark_pandas_and_the_clients_of_sinks() -> None:
     heavy = ["pyspark", "pandas", "duckdb", "penstock.sinks.postgres.sink"]
     script = f"import sys, penstock.cli.main; print([name for name in {heavy!r} if name in sys.modules])"

@@ -29,11 +29,12 @@ from penstock.lsn import LSN
 from penstock.postgres import catalog
 from penstock.postgres.connection import connect
 from penstock.postgres.tables import tables_matching
+from penstock.retry import interval
 from penstock.subscription.subscription import NotAllRemoved, Subscription
 
 logger = logging.getLogger(__name__)
 
-RECONCILE_SECONDS = 10.0
+RECONCILE_SECONDS = interval(10.0)
 
 
 class Pipeline(Administration):

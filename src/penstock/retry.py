@@ -1,9 +1,18 @@
-"""How long to wait before trying again."""
+"""How long to wait: before trying again, and between two rounds of background work."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from random import Random
+
+_SCALE_VARIABLE = "PENSTOCK_INTERVAL_SCALE"
+
+
+def interval(seconds: float) -> float:
+    """The time between two rounds of background work. The tests shorten all of them by one factor, in the environment, so that
+    the processes which they start wait no longer than they do."""
+    return seconds * float(os.environ.get(_SCALE_VARIABLE, "1"))
 
 
 class Backoff(Iterator[float]):

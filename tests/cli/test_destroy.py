@@ -15,6 +15,8 @@ from penstock.testing.embedded_postgres import EmbeddedPostgres
 from tests.cli.command import Here, write_config
 from tests.cli.test_refused_starts import left
 
+pytestmark = pytest.mark.server
+
 
 @dataclass(frozen=True)
 class Shop:

@@ -14,6 +14,8 @@ from penstock.sinks.contract import Sink
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 from tests.cli.command import Here, run_to_end, write_config
 
+pytestmark = pytest.mark.server
+
 FILES = {"name": "files", "type": "file", "path": "events"}
 LEFT = """
 select 'publication ' || pubname from pg_publication

@@ -11,6 +11,8 @@ import pytest
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 from tests.cli.command import Here, write_config
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def without_logical_wal() -> Iterator[EmbeddedPostgres]:

@@ -98,6 +98,7 @@ def test_only_debug_shows_where_an_error_came_from(penstock: Here) -> None:
     assert "Traceback" in penstock("run", "x.yaml", "--debug").err
 
 
+@pytest.mark.process
 def test_python_m_penstock_tells_its_version() -> None:
     outcome = run_to_end("--version")
     assert (outcome.code, outcome.out, outcome.err) == (0, f"penstock {__version__}\n", "")

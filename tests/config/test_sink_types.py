@@ -27,6 +27,7 @@ def test_a_sink_of_the_users_own_is_named_by_module_and_class() -> None:
     assert sink_class("tests.config.shelf:ShelfSink").Settings is ShelfSettings
 
 
+@pytest.mark.process
 def test_importing_the_registry_loads_no_sink() -> None:
     script = """
 import sys

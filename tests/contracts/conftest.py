@@ -33,7 +33,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         ("table_target", [adapter for adapter in ADAPTERS if not issubclass(adapter, EventSinkUnderTest)]),
     ):
         if fixture in metafunc.fixturenames:
-            metafunc.parametrize(fixture, adapters, indirect=True, ids=[adapter.name for adapter in adapters])
+            metafunc.parametrize(fixture, [_parameter(adapter) for adapter in adapters], indirect=True)
+
+
+def _parameter(adapter: type[SinkUnderTest]) -> pytest.ParameterSet:
+    return pytest.param(adapter, id=adapter.name, marks=[pytest.mark.server] if adapter.fixtures else [])
 
 
 @pytest.fixture

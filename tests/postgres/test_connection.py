@@ -89,6 +89,7 @@ def test_nobody_at_the_address_is_worth_another_try() -> None:
         connect("postgresql://me:s3cret@127.0.0.1:1/shop")
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("login", ["guest:wrong", "guest", "stranger:s3cret"])
 def test_a_refused_login_is_not_tried_again(strict_server: EmbeddedPostgres, login: str) -> None:
     with pytest.raises(SourceRefused, match="Connecting to postgresql://") as caught:
@@ -97,16 +98,19 @@ def test_a_refused_login_is_not_tried_again(strict_server: EmbeddedPostgres, log
     assert "s3cret" not in str(caught.value)
 
 
+@pytest.mark.server
 def test_the_right_password_is_let_in(strict_server: EmbeddedPostgres) -> None:
     with connect(as_guest(strict_server, "guest:correct%20horse")) as connection:
         assert connection.execute("select current_user").fetchone() == ("guest",)
 
 
+@pytest.mark.server
 def test_a_database_that_does_not_exist_is_refused(strict_server: EmbeddedPostgres) -> None:
     with pytest.raises(SourceRefused, match="no_such_database"):
         connect(strict_server.url_of("no_such_database"))
 
 
+@pytest.mark.server
 def test_too_many_clients_is_worth_another_try(strict_server: EmbeddedPostgres) -> None:
     sessions = [strict_server.connect() for _ in range(3)]
     with pytest.raises(SourceUnavailable):

@@ -63,6 +63,7 @@ def test_each_right_that_is_missing_comes_with_its_grant_and_the_grants_suffice(
         subscription.destroy(session, "shop")
 
 
+@pytest.mark.process
 def test_settings_that_fail_are_found_with_their_remedies() -> None:
     settings = {"wal_level": "replica", "max_replication_slots": "1", "max_wal_senders": "0"}
     with EmbeddedPostgres(settings=settings) as server:

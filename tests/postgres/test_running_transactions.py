@@ -13,6 +13,8 @@ from penstock.postgres.transactions import running_transactions, still_running
 from penstock.testing.conditions import wait_until
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 
+pytestmark = pytest.mark.process
+
 both_versions = pytest.mark.parametrize("database", [16, 18], indirect=True)
 
 

@@ -18,6 +18,8 @@ from penstock.subscription import subscription
 from penstock.testing.conditions import wait_until
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 
+pytestmark = pytest.mark.process
+
 PUBLIC = TableSelection()
 both_versions = pytest.mark.parametrize("database", [16, 18], indirect=True)
 

@@ -76,6 +76,7 @@ def _tables(source: Connection) -> list[tuple[str, str]]:
     return [(schema, table) for schema, table in rows]
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("with_primary_key", [True, False])
 def test_a_table_with_everything_is_made_equal(source: Connection, target: Connection, with_primary_key: bool) -> None:
     source.execute(EVERYTHING)
@@ -84,6 +85,7 @@ def test_a_table_with_everything_is_made_equal(source: Connection, target: Conne
     assert target.execute("select 1 from pg_constraint where conname = 'unchecked' and not convalidated").fetchall()
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("what", AWKWARD)
 def test_awkward_tables_are_made_equal(source: Connection, target: Connection, what: str) -> None:
     source.execute(AWKWARD[what])
@@ -93,6 +95,7 @@ def test_awkward_tables_are_made_equal(source: Connection, target: Connection, w
     assert differences(source, target, tables) == []
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("databases", [18], indirect=True)
 @pytest.mark.parametrize("what", NEWEST)
 def test_what_came_with_postgres_18_is_made_equal(source: Connection, target: Connection, what: str) -> None:
@@ -112,6 +115,7 @@ def _steps(definition: TableDefinition, place: Place) -> list[Step]:
     ]
 
 
+@pytest.mark.server
 def test_what_is_there_is_left_as_it_is(source: Connection, target: Connection) -> None:
     source.execute(EVERYTHING)
     mirror(source, target, [ODD, PARENT])
@@ -124,6 +128,7 @@ def test_what_is_there_is_left_as_it_is(source: Connection, target: Connection) 
     assert differences(source, target, [ODD, PARENT]) == []
 
 
+@pytest.mark.server
 def test_what_is_missing_is_found_step_by_step(source: Connection, target: Connection) -> None:
     source.execute(EVERYTHING)
     definition, place = definition_of(source, ODD), Place(*ODD)
@@ -137,6 +142,7 @@ def test_what_is_missing_is_found_step_by_step(source: Connection, target: Conne
     assert table_ddl.missing(target, place, steps) == []
 
 
+@pytest.mark.server
 def test_foreign_keys_to_tables_that_are_not_in_the_target_are_left_out(source: Connection, target: Connection) -> None:
     source.execute(EVERYTHING)
     mirror(source, target, [ODD])
@@ -144,6 +150,7 @@ def test_foreign_keys_to_tables_that_are_not_in_the_target_are_left_out(source: 
     assert found == [(True,)]
 
 
+@pytest.mark.server
 def test_a_table_beside_another_one_takes_its_place(source: Connection, target: Connection) -> None:
     source.execute(EVERYTHING)
     mirror(source, target, [ODD, PARENT])
@@ -158,6 +165,7 @@ def test_a_table_beside_another_one_takes_its_place(source: Connection, target: 
     assert target.execute(named).fetchall() == []
 
 
+@pytest.mark.server
 def test_the_longest_names_are_cut_beside_another_table(source: Connection, target: Connection) -> None:
     source.execute(AWKWARD["the longest names"])
     tables = _tables(source)
@@ -194,6 +202,7 @@ def _swap(source: Connection, target: Connection, definition: TableDefinition, b
             target.execute(sequence_ddl.set_sequence(sequence, {name: beside.taken}))
 
 
+@pytest.mark.server
 def test_a_table_in_another_schema_and_of_another_name_is_equal_but_for_names(
     source: Connection, target: Connection
 ) -> None:
@@ -207,6 +216,7 @@ def test_a_table_in_another_schema_and_of_another_name_is_equal_but_for_names(
     assert {"where_pkey", "where_identity", "where_I ON x USING (", "up_code_key"} <= indexes
 
 
+@pytest.mark.server
 def test_tables_of_two_schemas_meet_in_one(source: Connection, target: Connection) -> None:
     for schema in "ab":
         source.execute(
@@ -218,6 +228,7 @@ def test_tables_of_two_schemas_meet_in_one(source: Connection, target: Connectio
     assert differences(source, target, list(there), there) == []
 
 
+@pytest.mark.server
 def test_an_enum_gets_the_labels_that_it_lacks(source: Connection, target: Connection) -> None:
     source.execute("create type public.e as enum ('a', 'b'); create table public.t (e public.e)")
     mirror(source, target, [TABLE])
@@ -232,6 +243,7 @@ def test_an_enum_gets_the_labels_that_it_lacks(source: Connection, target: Conne
     assert differences(source, target, [TABLE]) == []
 
 
+@pytest.mark.server
 def test_a_sequence_follows_the_source(source: Connection, target: Connection) -> None:
     source.execute("create table public.t (a serial, b int generated always as identity (increment 5))")
     mirror(source, target, [TABLE])
@@ -244,6 +256,7 @@ def test_a_sequence_follows_the_source(source: Connection, target: Connection) -
         assert connection.execute("insert into public.t default values returning *").fetchall() == [(1000, 16)]
 
 
+@pytest.mark.server
 def test_a_sequence_that_the_target_lacks_is_not_set(source: Connection, target: Connection) -> None:
     source.execute("create table public.t (a serial)")
     (sequence,) = read_sequences(source, oids_of(source, [TABLE]))

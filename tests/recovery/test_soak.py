@@ -1,4 +1,4 @@
-"""A short soak; ``make soak ROUNDS=… SEED=…`` runs as many rounds as one has patience for."""
+"""A short soak, by ``pytest -m soak``; ``make soak ROUNDS=… SEED=…`` runs as many rounds as one has patience for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.recovery.import_soak import ImportSoak
 from tests.recovery.soak import soak
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.usefixtures("nothing_left_running")]
+pytestmark = [pytest.mark.soak, pytest.mark.spark, pytest.mark.slow, pytest.mark.usefixtures("nothing_left_running")]
 
 
 def test_whatever_is_killed_at_whatever_moment_nothing_is_lost_and_nothing_comes_twice(tmp_path: Path) -> None:

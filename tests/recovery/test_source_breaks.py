@@ -15,6 +15,8 @@ from penstock.testing.conditions import wait_until
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 from tests.recovery.pipeline_under_test import ITEMS, PipelineUnderTest
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def pipeline(database: str, tmp_path: Path) -> PipelineUnderTest:

@@ -15,6 +15,8 @@ from penstock.testing.embedded_postgres import EmbeddedPostgres
 from tests.recovery.pipeline_under_test import PipelineUnderTest
 from tests.recovery.server_copies import snapshots_logged
 
+pytestmark = pytest.mark.process
+
 VERSIONS = pytest.mark.parametrize("database", [16, 18], indirect=True)
 
 

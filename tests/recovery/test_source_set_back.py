@@ -15,6 +15,8 @@ from penstock.testing.embedded_postgres import EmbeddedPostgres
 from tests.recovery.pipeline_under_test import PipelineUnderTest
 from tests.recovery.server_copies import ServerCopy, Standby
 
+pytestmark = pytest.mark.process
+
 VERSIONS = pytest.mark.parametrize("server", [16, 18], indirect=True)
 
 

@@ -83,7 +83,7 @@ class InPostgres:
             return {tuple(None if value is None else str(value) for value in row) for row in rows}
 
 
-@pytest.fixture(params=["duckdb", "postgres"])
+@pytest.fixture(params=["duckdb", pytest.param("postgres", marks=pytest.mark.server)])
 def target(request: pytest.FixtureRequest) -> InDuckDB | InPostgres:
     return InDuckDB() if request.param == "duckdb" else InPostgres(request.getfixturevalue("database"))
 

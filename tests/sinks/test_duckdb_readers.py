@@ -21,6 +21,7 @@ USERS = relation("public", "users", id="int8", name="text", key=("id",))
 ADA = changes(USERS, [("insert", {"id": 1, "name": "Ada"})])
 
 
+@pytest.mark.process
 def test_a_commit_waits_for_a_reader_that_leaves_in_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = Lake(tmp_path)
     with OtherProcess(lake.path) as reader:
@@ -37,6 +38,7 @@ def test_a_commit_waits_for_a_reader_that_leaves_in_a_moment(tmp_path: Path, mon
     assert lake.rows("from public.users") == [(1, "Ada")]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("page", ["README.md", "docs/sinks/duckdb.md"])
 def test_the_reader_in_the_docs_comes_again_until_the_file_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], page: str
@@ -62,6 +64,7 @@ def test_the_reader_in_the_docs_comes_again_until_the_file_is_free(
     assert capfd.readouterr().out
 
 
+@pytest.mark.process
 def test_a_reader_that_stays_is_named_and_the_batch_comes_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,6 +86,7 @@ def test_what_is_wrong_with_the_file_itself_is_told_at_once(tmp_path: Path, monk
     assert not isinstance(problem.value, SinkBusy)
 
 
+@pytest.mark.process
 def test_nobody_gets_in_while_one_thread_comes_and_another_is_in_a_transaction(tmp_path: Path) -> None:
     """A process loses its locks on a file when it closes any descriptor of it, such as one that read the file's head."""
     file = DuckDBFile(tmp_path / "lake.duckdb", "lake", 1 << 30)
@@ -95,6 +99,7 @@ def test_nobody_gets_in_while_one_thread_comes_and_another_is_in_a_transaction(t
     file.close()
 
 
+@pytest.mark.process
 def test_a_lock_is_told_from_none(tmp_path: Path) -> None:
     path = tmp_path / "lake.duckdb"
     assert not is_held_elsewhere(path, read_only=False)

@@ -49,6 +49,7 @@ def test_the_copy_is_renewed_when_it_is_due_and_when_the_sink_is_closed(tmp_path
         assert connection.execute("select lsn from penstock.progress").fetchall() == [("0/4000",)]
 
 
+@pytest.mark.process
 def test_a_reader_that_never_leaves_the_copy_is_in_nobodys_way(tmp_path: Path) -> None:
     lake, copy = lake_with_copy(tmp_path, "0s"), tmp_path / "copy.duckdb"
     lake.deliver(user(1))

@@ -18,6 +18,8 @@ from penstock.testing.embedded_postgres import EmbeddedPostgres
 from tests.sinks.test_postgres_sink import Replica, account, accounts
 from tests.target_roles import as_superuser, new_role, role_of
 
+pytestmark = pytest.mark.process
+
 MINIMUM = (
     'grant create, temporary on database "{database}" to {role}',
     "grant usage, create on schema public to {role}",

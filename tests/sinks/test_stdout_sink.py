@@ -78,6 +78,7 @@ def test_the_parts_of_an_import_are_printed_as_they_come(capfdbinary: pytest.Cap
     ]  # fmt: skip
 
 
+@pytest.mark.process
 def test_a_reader_that_went_away_is_a_plain_refusal(tmp_path: Path) -> None:
     printer = subprocess.Popen(
         [sys.executable, "-c", PRINTER], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ),

@@ -20,6 +20,8 @@ from penstock.spark import daemon
 daemon._import_sinks()
 print(*sorted(name for name in sys.modules if name.endswith((".sink", ".stdout"))))
 """
+pytestmark = pytest.mark.process
+
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close at once, and the other side's reads and writes fail
 
 

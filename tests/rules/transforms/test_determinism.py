@@ -93,6 +93,7 @@ for line in sys.stdin:
 VALUES = ["Ada", "ada@example.com", "", "漢字", "+44 20 7946 0958", "x" * 300]
 
 
+@pytest.mark.process
 def test_another_process_gives_the_same() -> None:
     rules = [
         {"transform": variety.name, **variety.settings}

@@ -128,6 +128,7 @@ def test_nulls_are_replaced_only_by_transforms_that_can() -> None:
     assert messages({"transform": "mask", "nulls": "replace"}) == [message]
 
 
+@pytest.mark.process
 def test_the_registry_loads_no_transform_before_it_is_used() -> None:
     script = """
 import sys, penstock.rules.transforms as registry

@@ -21,6 +21,7 @@ from penstock.errors import PenstockError, SinkRefused, SinkUnavailable
 from penstock.findings import Finding
 from penstock.lsn import LSN, ZERO
 from penstock.postgres.connection import Connection
+from penstock.retry import interval
 from penstock.schema.kinds import SchemaChange
 from penstock.schema.log.row import LoggedCommand
 from penstock.settings.base import Settings
@@ -54,7 +55,7 @@ _AT_WORK = (
     "Its role may not set session_replication_role, so triggers and foreign keys of the target are at work while changes are "
     "applied."
 )
-_SETTLING_SECONDS = 10.0
+_SETTLING_SECONDS = interval(10.0)
 # SQLSTATEs: text that the type does not read, such as a label that an enum lacks; NOT NULL and a check, maybe of a domain
 _NOT_OF_THE_TYPE = {"22P02", "23502", "23514"}
 

@@ -1,7 +1,0 @@
-"""The Spark session that all tests of delivery share."""
-
-from __future__ import annotations
-
-from tests.spark.conftest import spark
-
-__all__ = ["spark"]
