@@ -77,7 +77,7 @@ def test_the_target_and_its_letters_are_the_source_and_replay_makes_it_equal(
         TemporaryDirectory() as directory,
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr("penstock.sinks.postgres_staging._NET_BYTES", at_once)
+        patch.setattr("penstock.sinks.postgres.staging._NET_BYTES", at_once)
         _create(connection, history, constraint)
         sink = PostgresSink(
             PostgresSink.Settings(name="replica", url=SecretStr(database), on_error="dead_letter", schema="existing")

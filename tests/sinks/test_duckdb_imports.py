@@ -14,6 +14,7 @@ from penstock.lsn import LSN
 from penstock.sinks.contract import Batch, ImportPart
 from penstock.sinks.duckdb import imports as duckdb_imports
 from penstock.sinks.duckdb.changes import apply_to_shadow
+from penstock.sinks.mirror.records import Records
 from penstock.testing.change_batches import changes, relation
 from tests.sinks.duckdb_files import Lake
 
@@ -90,12 +91,16 @@ def test_a_file_that_was_not_closed_has_it_all_the_same(tmp_path: Path) -> None:
     assert lake.rows("select v, count(*) from public.items group by all order by all") == [("new", 2998), ("x", 1)]
 
 
+def _put_nowhere(records: Records, *_: object) -> None:
+    records._execute("INSERT INTO penstock_target.penstock.nowhere VALUES (1)", [])
+
+
 def test_an_end_that_fails_leaves_the_table_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = Lake(tmp_path)
     lake.deliver(inserts(table("items"), (1, "old"), lsn=0x100))
     copy = Copy(lake, table("items")).begin((1, "new"))
     with monkeypatch.context() as patch:
-        patch.setattr(duckdb_imports, "_READY", "penstock_target.penstock.nowhere")
+        patch.setattr(Records, "put_imports", _put_nowhere)
         with pytest.raises(SinkRefused):
             copy.end()
     assert items(lake) == [(1, "old")]

@@ -138,7 +138,7 @@ def test_parts_of_several_tasks_are_one_batch(shop: Shop) -> None:
 
 
 def test_changes_that_one_task_cuts_in_pieces_keep_their_order(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.sinks.postgres_staging._NET_BYTES", 1)
+    monkeypatch.setattr("penstock.sinks.postgres.staging._NET_BYTES", 1)
     tables(shop)
     pieces: list[ChangeBatch] = [
         changes(CUSTOMERS, [("insert", customer(1))], lsn=0x10),

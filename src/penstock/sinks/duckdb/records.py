@@ -1,18 +1,19 @@
 """What Penstock keeps about itself in a DuckDB file: the tables of schema ``penstock``, made where they are missing.
 
-Tables of a DuckDB file that are not this sink's: another pipeline or sink fills them, or somebody else made them.
+Tables of a DuckDB file that somebody else made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import duckdb
 
 from penstock.sinks.duckdb.file import CATALOG
 from penstock.sinks.duckdb.target import Target
-from penstock.sinks.mirror.owner import ExistingRows, Owner, needs_key, table_of_another, table_of_others
+from penstock.sinks.mirror.owner import ExistingRows, Owner, needs_key, table_of_others
+from penstock.sinks.mirror.records import Dialect, Records
 
 # Up to where the file holds all changes.
 PROGRESS = f"""
@@ -39,16 +40,12 @@ IMPORTS = f"""
         (pipeline VARCHAR, sink VARCHAR, source VARCHAR, subscription VARCHAR, oid BIGINT, job BIGINT, lsn VARCHAR);
     CREATE TABLE IF NOT EXISTS {CATALOG}.penstock.imports_under_way
         (pipeline VARCHAR, sink VARCHAR, source VARCHAR, subscription VARCHAR, oid BIGINT, job BIGINT,
-         source_schema VARCHAR, source_table VARCHAR, target_schema VARCHAR, target_table VARCHAR, columns VARCHAR,
+         source_schema VARCHAR, source_table VARCHAR, target_schema VARCHAR, target_table VARCHAR, details VARCHAR,
          replayed VARCHAR);
     CREATE TABLE IF NOT EXISTS {CATALOG}.penstock.import_parts
         (pipeline VARCHAR, sink VARCHAR, job BIGINT, number BIGINT);
 """
 
-_RECORDED_SOURCES = " UNION ".join(
-    f"SELECT source FROM {CATALOG}.penstock.{table} WHERE pipeline = $pipeline AND sink = $sink"
-    for table in ("progress", "imports", "imports_under_way")
-)
 _HAS_RECORDS = f"""
     SELECT count(*) FROM duckdb_tables() WHERE database_name = '{CATALOG}' AND schema_name = 'penstock'
     AND table_name IN ('progress', 'imports', 'imports_under_way')
@@ -60,48 +57,21 @@ def has_records(connection: duckdb.DuckDBPyConnection) -> bool:
     return connection.execute(_HAS_RECORDS).fetchall() == [(3,)]
 
 
-def recorded_sources(connection: duckdb.DuckDBPyConnection, owner: Owner) -> list[str | None]:
-    """The sources that the sink has filled a prepared file from; none if it has put nothing into it."""
-    return [source for (source,) in connection.execute(_RECORDED_SOURCES, owner._asdict()).fetchall()]
+# DuckDB's names do not tell capitals apart.
+_DIALECT = Dialect(schema=f"{CATALOG}.penstock", name="lower({})")
+
+
+def records_of(
+    connection: duckdb.DuckDBPyConnection, owner: Owner, origin: str = "", subscription: str = ""
+) -> Records:
+    def execute(statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
+        return connection.execute(statement, list(values)).fetchall()
+
+    return Records(execute, _DIALECT, owner, origin, subscription)
 
 
 def has_records_of(connection: duckdb.DuckDBPyConnection, owner: Owner) -> bool:
-    return has_records(connection) and bool(recorded_sources(connection, owner))
-
-
-_OTHERS = f"""
-    SELECT pipeline, sink FROM {CATALOG}.penstock.tables
-    WHERE lower(source_schema) = lower($schema) AND lower(target_table) = lower($target)
-        AND (pipeline, sink) <> ($pipeline, $sink)
-    UNION ALL SELECT pipeline, sink FROM {CATALOG}.penstock.imports_under_way
-    WHERE lower(source_schema) = lower($schema) AND lower(source_table) = lower($table)
-        AND (pipeline, sink) <> ($pipeline, $sink)
-    LIMIT 1
-"""
-
-
-def refuse_table_of_another(
-    connection: duckdb.DuckDBPyConnection, owner: Owner, source: tuple[str, str], target: str
-) -> None:
-    """SinkRefused if another one fills the table, or is about to. DuckDB's names do not tell capitals apart."""
-    schema, table = source
-    found = connection.execute(
-        _OTHERS, {"schema": schema, "table": table, "target": target, **owner._asdict()}
-    ).fetchall()
-    if found:
-        other = Owner(*found[0])
-        release = "; ".join(
-            f"DELETE FROM penstock.{records} WHERE pipeline = {_literal(other.pipeline)} AND sink = {_literal(other.sink)} "
-            f"AND lower(source_schema) = lower({_literal(schema)}) AND lower({column}) = lower({_literal(name)})"
-            for records, column, name in (
-                ("tables", "target_table", target), ("imports_under_way", "source_table", table),
-            )
-        )  # fmt: skip
-        raise table_of_another(owner, other, f"{schema}.{target}", release)
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+    return has_records(connection) and bool(records_of(connection, owner).origins())
 
 
 def in_the_file(

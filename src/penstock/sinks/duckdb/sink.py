@@ -20,22 +20,22 @@ from penstock.schema.kinds import SchemaChange
 from penstock.settings.units import Size
 from penstock.sinks.contract import Batch, Imported, Sink, SinkContext
 from penstock.sinks.duckdb.changes import apply
-from penstock.sinks.duckdb.file import CATALOG, DuckDBFile
-from penstock.sinks.duckdb.imports import Imports
+from penstock.sinks.duckdb.file import DuckDBFile
+from penstock.sinks.duckdb.imports import Shadows
 from penstock.sinks.duckdb.preflight import unrepresentable_findings
-from penstock.sinks.duckdb.records import IMPORTS, PROGRESS, TABLES, has_records, recorded_sources
+from penstock.sinks.duckdb.records import IMPORTS, PROGRESS, TABLES, has_records, records_of
 from penstock.sinks.duckdb.schema import follow, follows_exactly
 from penstock.sinks.duckdb.snapshot import Snapshot, SnapshotSettings
 from penstock.sinks.duckdb.staging import StagedChanges, stage_changes
 from penstock.sinks.duckdb.tables import Tables
+from penstock.sinks.mirror.imports import commit_part
 from penstock.sinks.mirror.owner import ExistingRowsSettings, Owner
+from penstock.sinks.mirror.records import Records
 from penstock.sinks.settings import SinkSettings
 from penstock.storage import why_unwritable
 
 if TYPE_CHECKING:
     from penstock.sinks.duckdb.verify import DuckDBTarget
-
-_OURS = "pipeline = ? AND sink = ?"
 
 
 class DuckDBSettings(ExistingRowsSettings, SinkSettings):
@@ -118,13 +118,13 @@ class DuckDBSink(Sink[DuckDBSettings]):
             connection.execute(IMPORTS)
             connection.execute(TABLES)  # here, where nobody else does: two commits that make one conflict
             self._refuse_other_source(connection)
-            self._held = self._position(connection)
+            self._held = self._records(connection).position()
             return self._held
 
     def imported(self) -> Imported:
         with self._file.opened() as connection:
-            connection.execute(PROGRESS)
-            return self._imports(connection).recorded()
+            connection.execute(PROGRESS + IMPORTS)
+            return self._records(connection).imports().imported()
 
     def write(self, batch: Batch, changes: Iterator[ChangeBatch]) -> list[StagedChanges]:
         may_exist = batch.part is not None and (batch.part.phase == "changes" or batch.part.replaces)
@@ -155,14 +155,15 @@ class DuckDBSink(Sink[DuckDBSettings]):
         staged = [changes for receipt in receipts for changes in receipt]
         held = self._held  # before the transaction begins: another thread may move it on meanwhile
         with self._file.transaction() as connection:
-            connection.execute(PROGRESS)
-            position = self._position(connection)
+            connection.execute(PROGRESS + IMPORTS)
+            records = self._records(connection)
+            position = records.position()
             self._refuse_older_copy(position, held)
             if batch.part is not None:
                 tables = Tables(
                     connection, self._owner, self.settings.unrepresentable, existing_rows=self.settings.existing_rows
                 )
-                self._imports(connection).commit(batch.part, staged, tables)
+                commit_part(records, Shadows(connection, tables), batch.part, staged)
                 return
             if position is not None and batch.end <= position:
                 return
@@ -170,11 +171,7 @@ class DuckDBSink(Sink[DuckDBSettings]):
             tables = Tables(connection, self._owner, self.settings.unrepresentable, on_drop == "keep", batch.start)
             commands = batch.schema_log if self.settings.schema_changes == "apply" else ()
             follow(tables, on_drop, commands, staged, lambda some: apply(connection, tables, some))
-            connection.execute(f"DELETE FROM {CATALOG}.penstock.progress WHERE {_OURS}", list(self._owner))
-            connection.execute(
-                f"INSERT INTO {CATALOG}.penstock.progress VALUES (?, ?, ?, now(), ?)",
-                [*self._owner, str(batch.end), self.origin],
-            )
+            records.put_position(batch.end)
         self._held = batch.end
 
     def recomputes(self, change: SchemaChange, nested: bool = False) -> bool:
@@ -191,11 +188,11 @@ class DuckDBSink(Sink[DuckDBSettings]):
 
     def _refuse_other_source(self, connection: duckdb.DuckDBPyConnection) -> None:
         """A file that this sink has filled from another one."""
-        for source in recorded_sources(connection, self._owner):
-            self.refuse_other_origin(source)
+        for origin in self._records(connection).origins():
+            self.refuse_other_origin(origin)
 
-    def _imports(self, connection: duckdb.DuckDBPyConnection) -> Imports:
-        return Imports(connection, self._owner, self.origin, self.subscription)
+    def _records(self, connection: duckdb.DuckDBPyConnection) -> Records:
+        return records_of(connection, self._owner, self.origin, self.subscription)
 
     def _refuse_older_copy(self, position: LSN | None, held: LSN | None) -> None:
         if held is not None and (position is None or position < held):
@@ -204,12 +201,6 @@ class DuckDBSink(Sink[DuckDBSettings]):
                 f"to {position or 'none at all'}: it was replaced while we were running.",
                 "Delivery looks for what it lacks in the change log.",
             )
-
-    def _position(self, connection: duckdb.DuckDBPyConnection) -> LSN | None:
-        found = connection.execute(
-            f"SELECT lsn FROM {CATALOG}.penstock.progress WHERE {_OURS}", list(self._owner)
-        ).fetchall()
-        return LSN.parse(found[0][0]) if found else None
 
 
 def _why_unwritable(path: Path) -> str | None:

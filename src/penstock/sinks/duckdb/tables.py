@@ -23,7 +23,7 @@ from penstock.pgoutput.types.arrays import is_list
 from penstock.sinks.contract import Merged
 from penstock.sinks.duckdb.existing_rows import DeletedKeys, Former, combined, taken_over
 from penstock.sinks.duckdb.file import CATALOG, quoted
-from penstock.sinks.duckdb.records import IMPORTS, TABLES, in_the_file, refuse_foreign, refuse_table_of_another
+from penstock.sinks.duckdb.records import IMPORTS, TABLES, in_the_file, records_of, refuse_foreign
 from penstock.sinks.duckdb.target import (
     Target,
     add_column,
@@ -69,8 +69,8 @@ class Tables:
     ) -> None:
         self._existing_rows = existing_rows
         self._connection, self._owner, self._keep, self._stream_at = connection, owner, keep, stream_at
-        self._policies = policies
-        connection.execute(TABLES)
+        self._policies, self._records = policies, records_of(connection, owner)
+        connection.execute(IMPORTS + TABLES)
         rows = connection.execute(
             f"SELECT source_schema, source_table, target_table, columns, oid, kept, enums, shared "
             f"FROM {CATALOG}.penstock.tables WHERE pipeline = ? AND sink = ?",
@@ -277,7 +277,7 @@ class Tables:
         name = free_name(f"{relation.table}__import_{job}", self._taken(schema) | in_the_file(self._connection, schema))
         target = new_target(relation, name, target_types(relation, self._policies))
         if source not in self._known:
-            refuse_table_of_another(self._connection, self._owner, source, self._name_for(source))
+            self._records.refuse_table_of_another(source, self._name_for(source))
             place = replace(target, table=self._name_for(source))
             refuse_foreign(self._connection, self._owner, place, self._existing_rows, relation.key)
             tell_of_other_columns(relation, None, target)
@@ -332,12 +332,11 @@ class Tables:
     def _is_of_a_later_one(self, name: Source) -> bool:
         """Whether the name belongs to a table that got it after what is being applied: its import came further than the
         stream, which still tells of the one that had the name before, and that is aside."""
-        if name not in self._known:
+        known = self._known.get(name)
+        if known is None or known.oid is None:
             return False
-        self._connection.execute(IMPORTS)
-        query = f"SELECT lsn FROM {CATALOG}.penstock.imports WHERE pipeline = ? AND sink = ? AND oid = ?"
-        imported = self._connection.execute(query, [*self._owner, self._known[name].oid]).fetchall()
-        return any(LSN.parse(lsn) > self._stream_at for (lsn,) in imported)
+        imported_to = self._records.imported_to(known.oid)
+        return imported_to is not None and imported_to > self._stream_at
 
     def _name_for(self, source: Source, before: Source | None = None) -> str:
         """Neither that of another source table's target nor that of a table which an import is filling."""
@@ -347,13 +346,8 @@ class Tables:
         return free_name(source[1], taken)
 
     def _taken(self, schema: str) -> set[str]:
-        self._connection.execute(IMPORTS)
-        shadows = self._connection.execute(
-            f"SELECT target_table FROM {CATALOG}.penstock.imports_under_way WHERE lower(target_schema) = lower(?)",
-            [schema],
-        ).fetchall()
         ours = {target.table.lower() for target in self._known.values() if target.schema.lower() == schema.lower()}
-        return ours | {name.lower() for (name,) in shadows}
+        return ours | {name.lower() for name in self._records.shadows_in(schema)}
 
     @property
     def keeps_existing_rows(self) -> bool:
@@ -361,7 +355,7 @@ class Tables:
 
     def _remember(self, source: Source, target: Target) -> Target:
         if source not in self._known:
-            refuse_table_of_another(self._connection, self._owner, source, target.table)
+            self._records.refuse_table_of_another(source, target.table)
         self._forget(source)
         self._connection.execute(
             f"INSERT INTO {CATALOG}.penstock.tables (pipeline, sink, source_schema, source_table, target_table, columns, oid, "

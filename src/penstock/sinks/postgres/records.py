@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-from typing import LiteralString, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from psycopg import sql
-
-from penstock.lsn import LSN
 from penstock.postgres.connection import Connection
-from penstock.sinks.mirror.owner import Owner, table_of_another
+from penstock.sinks.mirror.owner import Owner
+from penstock.sinks.mirror.records import Dialect, Records
 
 RECORDS = {
     # Up to where the target holds all changes.
@@ -27,8 +26,7 @@ RECORDS = {
     # Imports under way, each with the table that it fills, and the numbers of the parts which that table holds.
     "imports_under_way": """pipeline text, sink text, job bigint, source text NOT NULL, subscription text NOT NULL,
         oid bigint NOT NULL, source_schema text NOT NULL, source_table text NOT NULL, target_schema text NOT NULL,
-        target_table text NOT NULL,
-        indexed bool NOT NULL DEFAULT false, replayed pg_lsn, PRIMARY KEY (pipeline, sink, job)""",
+        target_table text NOT NULL, details text NOT NULL, replayed pg_lsn, PRIMARY KEY (pipeline, sink, job)""",
     "import_parts": "pipeline text, sink text, job bigint, number bigint, PRIMARY KEY (pipeline, sink, job, number)",
     # Rows that the target refused. Values are Postgres's texts; a state is open, replayed or superseded.
     "dead_letters": """id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, pipeline text NOT NULL, sink text NOT NULL,
@@ -69,16 +67,18 @@ def _missing(connection: Connection) -> list[str]:
     return [name for name in ("", *RECORDS) if name not in found]
 
 
-Name = tuple[str, str]  # schema and table
+_DIALECT = Dialect(placeholder="%s", row_lock="FOR UPDATE", if_absent="ON CONFLICT DO NOTHING")
 
-_OTHERS = """
-SELECT pipeline, sink FROM penstock.tables
-WHERE target_schema = %(schema)s AND target_table = %(table)s AND (pipeline, sink) <> (%(pipeline)s, %(sink)s)
-UNION ALL SELECT pipeline, sink FROM penstock.imports_under_way
-WHERE source_schema = %(schema)s AND source_table = %(table)s AND (pipeline, sink) <> (%(pipeline)s, %(sink)s)
-LIMIT 1
-"""
-_CLAIMS: tuple[tuple[LiteralString, LiteralString], ...] = (("tables", "target"), ("imports_under_way", "source"))
+
+def records_of(connection: Connection, owner: Owner, origin: str = "", subscription: str = "") -> Records:
+    def execute(statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
+        cursor = connection.execute(statement.encode(), values)
+        return cursor.fetchall() if cursor.description is not None else []
+
+    return Records(execute, _DIALECT, owner, origin, subscription)
+
+
+Name = tuple[str, str]  # schema and table
 
 
 class Record(NamedTuple):
@@ -122,18 +122,9 @@ class TableRecords:
         )
         return {oid: (schema, table) for oid, schema, table in found}
 
-    def imported_beyond(self, connection: Connection, name: Name, oid: int, position: LSN) -> bool:
-        """Whether another table of the source has the name, and an import brought it further than that."""
-        query = (
-            "SELECT 1 FROM penstock.tables t JOIN penstock.imports i USING (pipeline, sink, oid) "
-            "WHERE (pipeline, sink) = (%s, %s) AND t.target_schema = %s AND t.target_table = %s AND oid <> %s "
-            "AND i.lsn > %s::pg_lsn"
-        )
-        return connection.execute(query, [*self.owner, *name, oid, str(position)]).fetchone() is not None
-
     def put(self, connection: Connection, oid: int, name: Name, made: bool) -> None:
         """Under the same name on both sides."""
-        self.refuse_table_of_another(connection, name)
+        records_of(connection, self.owner).refuse_table_of_another(name, name[1])
         connection.execute(
             "DELETE FROM penstock.tables "
             "WHERE (pipeline, sink) = (%s, %s) AND target_schema = %s AND target_table = %s AND oid <> %s",
@@ -158,17 +149,3 @@ class TableRecords:
         connection.execute(
             "DELETE FROM penstock.tables WHERE (pipeline, sink) = (%s, %s) AND oid = %s", [*self.owner, oid]
         )
-
-    def refuse_table_of_another(self, connection: Connection, name: Name) -> None:
-        """SinkRefused if another pipeline, or another sink, fills the table or is about to."""
-        wanted = {"schema": name[0], "table": name[1], **self.owner._asdict()}
-        row = connection.execute(_OTHERS, wanted).fetchone()
-        if row is not None:
-            release = "; ".join(_release(Owner(*row), name, *where) for where in _CLAIMS)
-            raise table_of_another(self.owner, Owner(*row), ".".join(name), release)
-
-
-def _release(owner: Owner, name: Name, table: LiteralString, side: LiteralString) -> str:
-    statement = sql.SQL("DELETE FROM penstock.{} WHERE (pipeline, sink) = ({}, {}) AND ({}, {}) = ({}, {})")
-    columns = (sql.Identifier(f"{side}_schema"), sql.Identifier(f"{side}_table"))
-    return statement.format(sql.SQL(table), *map(sql.Literal, owner), *columns, *map(sql.Literal, name)).as_string()

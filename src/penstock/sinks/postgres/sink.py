@@ -27,7 +27,9 @@ from penstock.schema.log.row import LoggedCommand
 from penstock.settings.base import Settings
 from penstock.settings.units import Duration
 from penstock.sinks.contract import Batch, Imported, ImportPart, Sink, SinkContext
+from penstock.sinks.mirror.imports import commit_part
 from penstock.sinks.mirror.owner import ExistingRowsSettings, Owner
+from penstock.sinks.mirror.records import Records
 from penstock.sinks.postgres.bisect import Bisection, RefusedRow, Tolerance
 from penstock.sinks.postgres.carried_ddl import ReplicateDdl
 from penstock.sinks.postgres.changes import Applier
@@ -35,8 +37,8 @@ from penstock.sinks.postgres.columns import follows_exactly, restart_sequences
 from penstock.sinks.postgres.dead_letters import LetterBox, PostgresDeadLetters
 from penstock.sinks.postgres.filling import Filler
 from penstock.sinks.postgres.foreign_keys import OrderedApplier
-from penstock.sinks.postgres.imports import Imports
-from penstock.sinks.postgres.records import create_records
+from penstock.sinks.postgres.imports import Shadows, index_shadow, postpone_uniqueness, write_rows
+from penstock.sinks.postgres.records import create_records, records_of
 from penstock.sinks.postgres.refusals import RowRefused
 from penstock.sinks.postgres.rights import Rights, refuse_source_as_target
 from penstock.sinks.postgres.schema import SchemaFollower
@@ -165,12 +167,10 @@ class PostgresSink(Sink[PostgresSettings]):
                 logger.warning("Sink %s: %s See docs/sinks/postgres.md, Rights.", self.settings.name, _AT_WORK)
             self._letters = LetterBox(self._owner)
             self._letters.look(connection)
-            row = connection.execute(
-                "SELECT lsn::text, source FROM penstock.progress WHERE (pipeline, sink) = (%s, %s)", list(self._owner)
-            ).fetchone()
-        if row is not None:
-            self.refuse_other_origin(row[1])
-        self._held = LSN.parse(row[0]) if row is not None else None
+            records = self._records(connection)
+            for origin in records.origins():
+                self.refuse_other_origin(origin)
+            self._held = records.position()
         self._prepared = True
         return self._held
 
@@ -184,7 +184,7 @@ class PostgresSink(Sink[PostgresSettings]):
 
     def imported(self) -> Imported:
         with self._session.opened() as connection:
-            return self._imports().recorded(connection)
+            return self._records(connection).imports().imported()
 
     def write(self, batch: Batch, changes: Iterator[ChangeBatch]) -> list[StagedChanges]:
         part = batch.part
@@ -203,7 +203,7 @@ class PostgresSink(Sink[PostgresSettings]):
     def _written(self, part: ImportPart, changes: Iterator[ChangeBatch]) -> bool:
         try:
             with self._without_letters(part), self._session.opened() as connection:
-                return self._imports().write_rows(connection, part, changes)
+                return write_rows(connection, self._records(connection), part, changes)
         finally:
             self._session.close()
 
@@ -244,7 +244,8 @@ class PostgresSink(Sink[PostgresSettings]):
         with self._session.opened() as connection:
             self._follower.before_batch(connection, self._followed(batch))
         with self._session.transaction() as connection:
-            position = self._locked_position(connection)
+            records = self._records(connection)
+            position = records.position(lock=True)
             self._refuse_set_back(position)
             if position is not None and batch.end <= position:
                 return
@@ -263,11 +264,7 @@ class PostgresSink(Sink[PostgresSettings]):
             self._follower.apply(connection, self._followed(batch), staged, apply)
             self._letters.supersede(connection, staged)
             self._letters.put(connection, refused, batch.failed)
-            connection.execute(
-                "INSERT INTO penstock.progress VALUES (%s, %s, %s, clock_timestamp(), %s) ON CONFLICT (pipeline, sink) "
-                "DO UPDATE SET lsn = excluded.lsn, committed_at = excluded.committed_at, source = excluded.source",
-                [*self._owner, str(batch.end), self.origin],
-            )
+            records.put_position(batch.end)
             failpoints.reach(failpoints.BATCH_APPLIED)
         self._held = batch.end
         self._letters.tell(refused, batch.failed)
@@ -333,15 +330,15 @@ class PostgresSink(Sink[PostgresSettings]):
 
     def _postponed(self, part: ImportPart) -> bool:
         with self._session.opened() as connection:
-            return self._imports().postpone_uniqueness(connection, part)
+            return postpone_uniqueness(connection, self._records(connection), part)
 
     def _try_part(self, part: ImportPart, staged: Sequence[StagedChanges]) -> None:
-        imports = self._imports()
         with self._session.opened() as connection:
-            imports.prepare(connection, part)
+            index_shadow(connection, self._records(connection), self._tables, part)
         with self._session.transaction() as connection:
             filler = Filler(connection, part.relation, part.upto or ZERO, self._tolerance.enough)
-            done = imports.commit(connection, part, staged, self._applier(connection), filler.add)
+            shadows = Shadows(connection, self._tables, self._applier(connection), filler.add)
+            done = commit_part(self._records(connection), shadows, part, staged)
             self._tolerance.settle(filler.refused)
             if done and part.phase == "end" and part.upto is not None:
                 self._letters.supersede_table(connection, part.relation.oid, part.upto, part.merged)
@@ -368,14 +365,8 @@ class PostgresSink(Sink[PostgresSettings]):
             known = self._appliers[threading.get_ident()] = connection, kind(connection)
         return known[1]
 
-    def _imports(self) -> Imports:
-        return Imports(self._owner, self.origin, self.subscription, self._tables)
-
-    def _locked_position(self, connection: Connection) -> LSN | None:
-        row = connection.execute(
-            "SELECT lsn::text FROM penstock.progress WHERE (pipeline, sink) = (%s, %s) FOR UPDATE", list(self._owner)
-        ).fetchone()
-        return LSN.parse(row[0]) if row is not None else None
+    def _records(self, connection: Connection) -> Records:
+        return records_of(connection, self._owner, self.origin, self.subscription)
 
     def _refuse_set_back(self, position: LSN | None) -> None:
         held = self._held

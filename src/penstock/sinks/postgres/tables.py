@@ -22,7 +22,7 @@ from penstock.sinks.contract import Merged
 from penstock.sinks.mirror.owner import ExistingRows, Owner, cannot_tell_apart, needs_key, rows_of_others
 from penstock.sinks.postgres.columns import GoneColumns, fit, is_retyped
 from penstock.sinks.postgres.filled import AddRows, DeletedKeys, add_beside, replace_rows
-from penstock.sinks.postgres.records import TableRecords
+from penstock.sinks.postgres.records import TableRecords, records_of
 from penstock.sinks.postgres.rights import Rights
 from penstock.sinks.postgres.shapes import Shapes
 from penstock.sinks.postgres.target import Target, find, is_depended_on, lacks_column
@@ -43,7 +43,8 @@ class Tables:
         shapes: Shapes,
         existing_rows: ExistingRows = "refuse",
     ) -> None:
-        self._sink, self._mode, self._shapes, self._existing_rows = owner.sink, mode, shapes, existing_rows
+        self._owner, self._sink, self._mode = owner, owner.sink, mode
+        self._shapes, self._existing_rows = shapes, existing_rows
         self._records = TableRecords(owner)
         self._known: dict[int, tuple[Relation, Target]] = {}
         self.stream_at = ZERO  # where the batch begins that is being applied
@@ -245,7 +246,7 @@ class Tables:
 
     def refuse_rows_of_others(self, connection: Connection, source: tuple[str, str], key: Sequence[str]) -> None:
         """An import would take the place of rows that did not come from the source. An empty table may be there."""
-        self._records.refuse_table_of_another(connection, source)
+        records_of(connection, self._owner).refuse_table_of_another(source, source[1])
         there = find(connection, *source)
         if there is None:
             return
@@ -311,7 +312,11 @@ class Tables:
     def _is_of_a_later_one(self, connection: Connection, oid: int, name: tuple[str, str]) -> bool:
         """Whether the name belongs to a table that got it after what is being applied: its import came further than the
         stream, which still tells of the one that had the name before, and that is aside."""
-        return self._records.imported_beyond(connection, name, oid, self.stream_at)
+        record = self._records.of_name(connection, name)
+        if record is None or record[0] == oid:
+            return False
+        imported_to = records_of(connection, self._owner).imported_to(record[0])
+        return imported_to is not None and imported_to > self.stream_at
 
     def _take_over(self, connection: Connection, oid: int, name: tuple[str, str]) -> None:
         """Another table of the source had this name: its rows are none of this one's.
