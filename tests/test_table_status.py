@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from penstock.control.status import status
-from penstock.control.table_status import TableStatus
 from penstock.errors import LogError
 from penstock.imports import jobs
 from penstock.imports.chunk_queue import chunks_staged
 from penstock.imports.jobs import NewJob
+from penstock.imports.progress import TableStatus
 from penstock.pipeline import Pipeline
 from penstock.postgres.connection import Connection, connect
 from penstock.postgres.reading.chunks import plan_chunks

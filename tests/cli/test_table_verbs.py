@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 
-from penstock.control.table_status import TableStatus
 from penstock.errors import ImportFailed
+from penstock.imports.progress import TableStatus
 from penstock.pipeline import Pipeline
 from penstock.postgres.connection import connect
+from penstock.state.lifecycle import TableState
 from tests.cli.command import Here, write_config
 
 NOWHERE = "postgresql://me@127.0.0.1:1/shop"
 SOURCE = {"url": NOWHERE, "mode": "copy_and_stream"}
-ORDERS = TableStatus("public", "orders", "files", "copying", 40, 100, 1 << 20, 2 << 20, 10.0, 6.0)
-NOTES = TableStatus("Odd", 'no"tes.old', "files", "failed", error="no right to read it")
+ORDERS = TableStatus("public", "orders", "files", TableState.COPYING, 40, 100, 1 << 20, 2 << 20, 10.0, 6.0)
+NOTES = TableStatus("Odd", 'no"tes.old', "files", TableState.FAILED, error="no right to read it")
 
 
 @pytest.fixture

@@ -10,16 +10,17 @@ from rich.console import Console, RenderableType
 
 from penstock.cli.inspect_commands import WithoutTrailingBlanks
 from penstock.cli.tables_view import MOST_BARS, duration, progress_bars, progress_line, summary, tables_table
-from penstock.control.table_status import TableStatus
+from penstock.imports.progress import TableStatus
+from penstock.state.lifecycle import TableState
 
 ORDERS = TableStatus(
-    "public", "orders", "lake", "copying", 1_234_000, 5_000_000, 100 << 20, 400 << 20, 310_000.0, 12.1
+    "public", "orders", "lake", TableState.COPYING, 1_234_000, 5_000_000, 100 << 20, 400 << 20, 310_000.0, 12.1
 )  # fmt: skip
 STUCK = TableStatus(
-    "public", "users", "lake", "pending", 0, 10, waiting_for="pid 4711 of app since 2026-11-15 10:02:11"
+    "public", "users", "lake", TableState.PENDING, 0, 10, waiting_for="pid 4711 of app since 2026-11-15 10:02:11"
 )
-BROKEN = TableStatus("public", "notes", "lake", "failed", error="permission denied for [table] notes")
-LIVE = TableStatus("public", "lines", "lake", "streaming", 7, 7)
+BROKEN = TableStatus("public", "notes", "lake", TableState.FAILED, error="permission denied for [table] notes")
+LIVE = TableStatus("public", "lines", "lake", TableState.STREAMING, 7, 7)
 
 
 def drawn(tmp_path: Path, what: RenderableType | None, width: int = 140) -> list[str]:
@@ -31,18 +32,18 @@ def drawn(tmp_path: Path, what: RenderableType | None, width: int = 140) -> list
 
 
 def copying(number: int) -> TableStatus:
-    return TableStatus("public", f"t{number:02}", "lake", "copying", 5, 10)
+    return TableStatus("public", f"t{number:02}", "lake", TableState.COPYING, 5, 10)
 
 
 @pytest.mark.parametrize(
     ("table", "line"),
     [
         (ORDERS, "public.orders → lake: 1,234,000 of about 5,000,000 rows, 310,000 rows/s, 12 s left"),
-        (TableStatus("s", "t", "a", "copying"), "s.t → a: 0 rows"),
-        (TableStatus("s", "t", "a", "copying", 0, 10, rows_per_second=0.0), "s.t → a: 0 of about 10 rows"),
-        (TableStatus("s", "t", "a", "copying", 1), "s.t → a: 1 row"),
-        (TableStatus("s", "t", "a", "copying", 12, None, rows_per_second=3.0), "s.t → a: 12 rows, 3 rows/s"),
-        (TableStatus("s", "t", "a", "copying", 12, 10), "s.t → a: 12 rows"),  # the estimate was too low
+        (TableStatus("s", "t", "a", TableState.COPYING), "s.t → a: 0 rows"),
+        (TableStatus("s", "t", "a", TableState.COPYING, 0, 10, rows_per_second=0.0), "s.t → a: 0 of about 10 rows"),
+        (TableStatus("s", "t", "a", TableState.COPYING, 1), "s.t → a: 1 row"),
+        (TableStatus("s", "t", "a", TableState.COPYING, 12, None, rows_per_second=3.0), "s.t → a: 12 rows, 3 rows/s"),
+        (TableStatus("s", "t", "a", TableState.COPYING, 12, 10), "s.t → a: 12 rows"),  # the estimate was too low
     ],
 )
 def test_a_line_tells_rows_rate_and_time_left(table: TableStatus, line: str) -> None:
@@ -80,7 +81,7 @@ def test_durations_are_as_people_say_them(seconds: float, words: str) -> None:
 def test_how_much_is_copied_goes_by_rows_or_else_by_bytes(
     copied: int | None, estimated: int | None, read: int | None, size: int | None, fraction: float | None
 ) -> None:
-    assert TableStatus("s", "t", "a", "copying", copied, estimated, read, size).fraction == fraction
+    assert TableStatus("s", "t", "a", TableState.COPYING, copied, estimated, read, size).fraction == fraction
 
 
 def test_the_list_has_every_figure_and_the_whole_error(tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ def test_the_list_has_every_figure_and_the_whole_error(tmp_path: Path) -> None:
 def test_a_table_is_one_line_whatever_the_number_of_sinks(tmp_path: Path) -> None:
     both = [
         ORDERS,
-        replace(ORDERS, sink="files", state="streaming"),
+        replace(ORDERS, sink="files", state=TableState.STREAMING),
         LIVE,
         replace(BROKEN, table="lines", sink="files"),
     ]
@@ -127,7 +128,7 @@ def test_what_is_written_to_a_pipe_has_no_blanks_at_the_end_of_a_line(tmp_path: 
 
 @pytest.mark.parametrize(("rows", "length"), [(10, 2), (50, 10), (100, 20)])
 def test_a_table_that_is_copied_has_a_bar_as_long_as_what_is_done(tmp_path: Path, rows: int, length: int) -> None:
-    table = TableStatus("public", "t", "lake", "copying", rows, 100, 1 << 20, 2 << 20, 25.0, 2.0)
+    table = TableStatus("public", "t", "lake", TableState.COPYING, rows, 100, 1 << 20, 2 << 20, 25.0, 2.0)
     (line,) = drawn(tmp_path, progress_bars([table]))
     name, _, _, bar, rest = line.split(maxsplit=4)
     assert (name, len(bar)) == ("public.t", length)
@@ -135,7 +136,7 @@ def test_a_table_that_is_copied_has_a_bar_as_long_as_what_is_done(tmp_path: Path
 
 
 def test_a_table_that_catches_up_has_a_full_bar_below_those_that_are_copied(tmp_path: Path) -> None:
-    behind = TableStatus("public", "a", "lake", "catching_up", 7)
+    behind = TableStatus("public", "a", "lake", TableState.CATCHING_UP, 7)
     first, second = drawn(tmp_path, progress_bars([behind, copying(1)]))
     assert first.startswith("public.t01")
     assert second.split()[3] == first.split()[3] * 2
@@ -154,11 +155,11 @@ def test_of_many_tables_a_few_have_bars_and_the_rest_is_counted(tmp_path: Path) 
 
 def test_where_nothing_is_imported_there_is_nothing_to_show() -> None:
     assert progress_bars([]) is None
-    assert progress_bars([LIVE, TableStatus("s", "t", "a", "removed")]) is None
+    assert progress_bars([LIVE, TableStatus("s", "t", "a", TableState.REMOVED)]) is None
 
 
 def test_tables_in_one_state_are_named_and_others_are_counted_each_once() -> None:
-    both = [LIVE, TableStatus("public", "lines", "files", "streaming")]
+    both = [LIVE, TableStatus("public", "lines", "files", TableState.STREAMING)]
     assert summary(both).plain == "tables  1 streaming: public.lines"
     assert summary([*both, BROKEN, ORDERS]).plain == "tables  1 failed, 1 copying, 1 streaming"
     assert summary([copying(number) for number in range(12)]).plain.endswith("public.t09, …")

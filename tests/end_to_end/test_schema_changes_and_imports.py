@@ -74,7 +74,7 @@ def test_a_table_that_is_altered_when_all_of_it_is_read_is_read_again(
 
     def altering_first(delivery: ImportDelivery, manifest: Manifest) -> bool:
         table = manifest.relation.table
-        if manifest.state == "copied" and table not in altered:
+        if manifest.state == "catching_up" and table not in altered:
             altered.add(table)
             pipeline.execute(ALTERED[table][0])
             pipeline.execute(f"delete from {table} where id = 1")

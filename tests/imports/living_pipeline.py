@@ -13,7 +13,7 @@ import psycopg
 from psycopg import sql
 
 from penstock.config.load import load_config
-from penstock.control.table_status import TableStatus
+from penstock.imports.progress import TableStatus
 from penstock.lsn import LSN
 from penstock.pipeline import Pipeline
 from penstock.sinks.settings import SinkSettings

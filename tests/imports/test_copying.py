@@ -23,7 +23,7 @@ def test_a_chunk_that_says_late_that_its_table_changed_does_not_bring_a_copy_bac
         left.first.advance(connection)
     manifest = left.handover.manifest(left.id)
     assert manifest is not None
-    assert manifest.state == "copied"
+    assert manifest.state == "catching_up"
     left.first.layout_changed("It was rewritten.")
     left.joins()
     left.first.advance(connection)

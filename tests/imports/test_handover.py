@@ -7,6 +7,7 @@ import pytest
 from penstock.errors import LogCorrupt
 from penstock.imports.handover import ChunkReceipt, Committed, Handover, Manifest
 from penstock.lsn import LSN
+from penstock.state.lifecycle import TableState
 from penstock.storage import Directory
 from penstock.testing.change_batches import relation
 
@@ -23,7 +24,7 @@ def receipt(number: int) -> ChunkReceipt:
 
 
 def test_a_manifest_is_read_as_it_was_written(handover: Handover) -> None:
-    manifest = Manifest(7, USERS, LSN(5), "copied", True, LSN(0x10), LSN(0x20), 3)
+    manifest = Manifest(7, USERS, LSN(5), TableState.CATCHING_UP, True, LSN(0x10), LSN(0x20), 3)
     handover.write_manifest(manifest)
     assert handover.manifest(7) == manifest
     assert list(handover.manifests()) == [manifest]

@@ -11,6 +11,7 @@ from penstock.delivery.table_record import TableRecord
 from penstock.imports.handover import Committed, Handover, Manifest
 from penstock.lsn import LSN
 from penstock.sinks.contract import Imported, ImportPart, UnderWay
+from penstock.state.lifecycle import TableState, Trouble
 from penstock.state.pipeline_state import PipelineState
 from penstock.testing.change_batches import relation
 
@@ -82,7 +83,7 @@ def test_a_table_that_does_not_join_after_all_waits_again(state: PipelineState) 
 
 
 def test_without_a_record_of_the_sink_the_files_are_read(state: PipelineState) -> None:
-    Handover(state.root, "lake").write_manifest(Manifest(5, USERS, LSN(1), "copying"))
+    Handover(state.root, "lake").write_manifest(Manifest(5, USERS, LSN(1), TableState.COPYING))
     tables = record(state)
     tables.note(part("rows", number=2))
     tables.note_snapshot(5, "10:20:15")
@@ -92,7 +93,7 @@ def test_without_a_record_of_the_sink_the_files_are_read(state: PipelineState) -
 
 
 def test_the_sinks_own_record_wins(state: PipelineState) -> None:
-    Handover(state.root, "lake").write_manifest(Manifest(5, USERS, LSN(1), "copying"))
+    Handover(state.root, "lake").write_manifest(Manifest(5, USERS, LSN(1), TableState.COPYING))
     tables = record(state)
     tables.note(part("rows", number=2))
     tables.note(part("end", upto=LSN(0x100)))
@@ -106,8 +107,8 @@ def test_the_sinks_own_record_wins(state: PipelineState) -> None:
 def test_trouble_is_told_beside_what_is_there(state: PipelineState) -> None:
     tables = record(state)
     tables.note(part("rows", number=2))
-    tables.note_error(5, "The disk is full.", "retry")
-    assert Handover(state.root, "lake").committed(5) == Committed((2,), None, None, "The disk is full.", "retry")
+    tables.note_error(5, "The disk is full.", Trouble.RETRY)
+    assert Handover(state.root, "lake").committed(5) == Committed((2,), None, None, "The disk is full.", Trouble.RETRY)
     tables.note(part("rows", number=3))
     assert Handover(state.root, "lake").committed(5) == Committed((2, 3))
 

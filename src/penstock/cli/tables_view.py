@@ -15,7 +15,7 @@ from penstock.cli.invocation import plain
 from penstock.settings.units import size_in_words
 
 if TYPE_CHECKING:
-    from penstock.control.table_status import TableStatus
+    from penstock.imports.progress import TableStatus
 
 MOST_BARS = 8
 MOST_SINK_COLUMNS = 4

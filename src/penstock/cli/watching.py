@@ -26,7 +26,7 @@ from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.config.model import Config
-    from penstock.control.table_status import TableStatus
+    from penstock.imports.progress import TableStatus
     from penstock.pipeline import Pipeline
 
 logger = logging.getLogger(__name__)

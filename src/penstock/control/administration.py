@@ -11,12 +11,12 @@ from typing import Any
 from penstock.capture.resume import require_same_server
 from penstock.config.model import Config
 from penstock.control.readiness import Readiness, telling_what_stays
-from penstock.control.table_status import TableStatus
 from penstock.control.tables import Tables
 from penstock.error_policy import policy_for
 from penstock.errors import ConfigError, PenstockError, SourceRefused
 from penstock.findings import Finding
 from penstock.imports.manager import Manager, chosen_tables
+from penstock.imports.progress import TableStatus
 from penstock.lsn import ZERO
 from penstock.postgres import catalog
 from penstock.postgres.connection import Connection, connect

@@ -18,16 +18,10 @@ from typing import Any
 
 from penstock.changelog.log import ChangeLog, LogContents
 from penstock.config.model import Config
-from penstock.control.table_status import (
-    Copying,
-    TableStatus,
-    all_streaming,
-    import_statuses,
-    read_copying,
-    with_refused,
-)
+from penstock.control.table_status import all_streaming, import_statuses, with_refused
 from penstock.errors import LogError, SinkError, SourceError
 from penstock.imports.manager import chosen_tables
+from penstock.imports.progress import RecordedProgress, TableStatus, read_progress
 from penstock.lsn import LSN
 from penstock.postgres import catalog
 from penstock.postgres.connection import Connection, connect
@@ -137,7 +131,7 @@ def _tables(config: Config, state: PipelineState, asked: list[TableStatus] | Non
     """``asked``: what the source said; None if it was not asked or did not answer."""
     if not config.source.copies:
         return asked or []
-    copying = read_copying(state.parts)
+    copying = read_progress(state.parts)
     if asked is not None:
         return [_with_phase(state, table, copying) for table in asked]
     sinks = {sink.name for sink in config.sinks}
@@ -147,7 +141,7 @@ def _tables(config: Config, state: PipelineState, asked: list[TableStatus] | Non
     return [replace(table, rows_per_second=None, seconds_left=None) for table in known]
 
 
-def _with_phase(state: PipelineState, table: TableStatus, copying: Copying) -> TableStatus:
+def _with_phase(state: PipelineState, table: TableStatus, copying: RecordedProgress) -> TableStatus:
     """The queue in the source has a table's state; what its import does within that state, its copier alone knows."""
     at_work = state.delivering(table.sink) or now() - copying.updated_at < _STILL_FAST
     for told in copying.tables if at_work else ():

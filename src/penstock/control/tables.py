@@ -9,11 +9,11 @@ from typing import Any
 
 from penstock.config.model import Config
 from penstock.control.status import tables_of
-from penstock.control.table_status import TableStatus
 from penstock.errors import ConfigError, PenstockError, SourceError, SourceRefused
 from penstock.imports import jobs
 from penstock.imports.jobs import NewJob
 from penstock.imports.manager import Choice, Manager, choices, choose
+from penstock.imports.progress import TableStatus
 from penstock.postgres.connection import Connection
 from penstock.postgres.tables import Table, named_tables
 from penstock.postgres.transactions import subscription_lock

@@ -5,12 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from penstock.changelog.admission import Admission, Ready, read_admission, write_ready
-from penstock.imports.handover import Committed, Handover, Trouble
+from penstock.imports.handover import Committed, Handover
 from penstock.lsn import LSN, ZERO
 from penstock.sinks.contract import Imported, ImportPart, UnderWay
+from penstock.state.lifecycle import Event, TableState, Trouble, next_state
 from penstock.state.pipeline_state import PipelineState
 
 _MOST_JOINING = 8
+_EVENTS = {
+    "begin": Event.PART_BEGIN,
+    "rows": Event.PART_ROWS,
+    "changes": Event.PART_CHANGES,
+    "end": Event.PART_END,
+}
 
 
 @dataclass(frozen=True)
@@ -64,16 +71,26 @@ class TableRecord:
             if self._ready_job(job):
                 return
             self._lost.add(job)
-            self._tell(job, "The sink lacks rows of this import that it held before.", "lost")
+            self._tell(job, "The sink lacks rows of this import that it held before.", Trouble.LOST)
         else:
             self._tell(job)
 
     def _ready_job(self, job: int) -> bool:
         return any(ready.job == job for ready in self._ready.values())
 
-    def is_lost(self, job: int) -> bool:
-        """There is no going on with it: its copier begins anew, as another job."""
-        return job in self._lost
+    def state(self, oid: int, job: int) -> TableState:
+        """Of this import, by what the sink holds. FAILED: the sink lost rows of it, and the copier begins another job.
+
+        A table that is ``joining`` may become STREAMING at any moment; of all others this thread alone changes the state.
+        """
+        ready, parts = self._ready.get(oid), self._under_way.get(job)
+        if ready is not None and ready.job >= job:
+            return TableState.STREAMING
+        if job in self._lost:
+            return TableState.FAILED
+        if parts is None:
+            return TableState.PENDING
+        return TableState.COPYING if parts.replayed is None else TableState.CATCHING_UP
 
     def admission(self) -> Admission:
         return read_admission(self._parts, self._sink)
@@ -121,7 +138,9 @@ class TableRecord:
         return any(known.version > version and known.lsn < end for known in self._left_out.values())
 
     def note(self, part: ImportPart) -> None:
-        """The sink holds this part now."""
+        """The sink holds this part now. A part that comes late, of an import that is complete or lost, changes nothing."""
+        if next_state(self.state(part.relation.oid, part.job), _EVENTS[part.phase]) is None:
+            return
         known = self._under_way.get(part.job, UnderWay())
         if part.phase == "end":
             assert part.upto is not None

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from penstock.control.table_status import read_copying
 from penstock.demo.comparison import TableComparison
+from penstock.imports.progress import read_progress
 from penstock.lsn import LSN, ZERO
 from penstock.state.pipeline_state import PipelineState
 
@@ -64,7 +64,7 @@ class Meter:
         while self._unreached and self._unreached[0][1] <= reached:
             self._unreached.popleft()
         lag = clock - self._unreached[0][0] if self._unreached else 0.0
-        copied = sum(table.rows_copied or 0 for table in read_copying(self._state.parts).tables)
+        copied = sum(table.rows_copied or 0 for table in read_progress(self._state.parts).tables)
         return Figures(copied, committed, delivered, (delivered - before) / max(clock - then, 0.1), lag)
 
 

@@ -19,12 +19,12 @@ import psycopg
 from rich.console import Console
 
 from penstock.config.load import load_config
-from penstock.control.table_status import read_copying
 from penstock.demo import shop
 from penstock.demo.background import BackgroundPipeline
 from penstock.demo.comparison import compare
 from penstock.demo.display import Display, Figures, Meter
 from penstock.errors import PenstockError
+from penstock.imports.progress import read_progress
 from penstock.pipeline import Pipeline
 from penstock.postgres import catalog
 from penstock.postgres.connection import Connection
@@ -132,7 +132,7 @@ class _Demo:
         )
 
     def _all_streaming(self) -> bool:
-        known = read_copying(self._pipeline.state.parts).tables
+        known = read_progress(self._pipeline.state.parts).tables
         return bool(known) and all(table.state == "streaming" for table in known)
 
     def _trade(

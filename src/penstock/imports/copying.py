@@ -26,6 +26,7 @@ from penstock.postgres.reading.chunks import Chunk, plan_chunks
 from penstock.postgres.reading.layout import Leaf, TableLayout, table_layout
 from penstock.postgres.transactions import running_transactions, still_running
 from penstock.settings.units import size_in_words
+from penstock.state.lifecycle import TableState, Trouble
 from penstock.state.pipeline_state import PipelineState
 
 logger = logging.getLogger(__name__)
@@ -104,12 +105,12 @@ class TableCopy:
             self._step = self._wait_for_publishing
         elif manifest is None or job.chunks == 0 or not self._take_stock(connection, manifest):
             self.begin_anew(connection, "What was left of an earlier attempt is gone.")
-        elif manifest.state == "copied":
+        elif manifest.state is TableState.CATCHING_UP:
             jobs.copied(connection, job.id, manifest.to_lsn or ZERO)
             self._step = self._watch
         else:
-            if manifest.state == "waiting":
-                self._handover.write_manifest(replace(manifest, state="copying", relation=job.layout.relation))
+            if manifest.state is TableState.PENDING:
+                self._handover.write_manifest(replace(manifest, state=TableState.COPYING, relation=job.layout.relation))
             self._step = self._copy
 
     def _take_stock(self, connection: Connection, manifest: Manifest) -> bool:
@@ -125,7 +126,7 @@ class TableCopy:
             figures = {number: self._handover.figures(self.job.id, number) for number in there}
             jobs.chunks_staged(connection, self.job.id, figures)
         lost = [number for number, state in unfinished if number not in staged]
-        if lost and manifest.state == "copied":
+        if lost and manifest.state is TableState.CATCHING_UP:
             return False
         if again := [number for number, state in unfinished if state == "staged" and number not in staged]:
             jobs.chunks_again(connection, self.job.id, again)
@@ -161,7 +162,7 @@ class TableCopy:
         chunks = plan_chunks(connection, layout, self._copying.chunk_bytes(layout), self._copying.most_rows)
         jobs.start_copying(connection, self.job.id, layout, chunks)
         self.job = replace(self.job, layout=layout, chunks=len(chunks))
-        self._handover.write_manifest(replace(manifest, state="copying", by_snapshot=layout.by_snapshot))
+        self._handover.write_manifest(replace(manifest, state=TableState.COPYING, by_snapshot=layout.by_snapshot))
         self._step = self._copy
 
     def _copy(self, connection: Connection) -> None:
@@ -270,7 +271,9 @@ class TableCopy:
         rows that moved once more, and the queue would give the chunks of a copied table to nobody."""
         manifest = self._handover.manifest(self.job.id)
         if manifest is not None:
-            self._handover.write_manifest(replace(manifest, state="copied", to_lsn=self._to, chunks=chunks))
+            self._handover.write_manifest(
+                replace(manifest, state=TableState.CATCHING_UP, to_lsn=self._to, chunks=chunks)
+            )
         if manifest is None or not jobs.copied(connection, self.job.id, self._to):
             self.abandon()  # called off meanwhile
             return
@@ -344,10 +347,10 @@ class TableCopy:
     def _in_trouble(self, connection: Connection) -> bool:
         """What the delivery says of it. An error that may pass is shown; it tries again by itself."""
         done = self._handover.committed(self.job.id)
-        if done.trouble == "lost":
+        if done.trouble is Trouble.LOST:
             self.begin_anew(connection, done.error or "")
             return True
-        if done.trouble == "stop":
+        if done.trouble is Trouble.STOP:
             raise ImportFailed(done.error or "")
         return False
 

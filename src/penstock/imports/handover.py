@@ -15,32 +15,32 @@ import re
 import secrets
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 from penstock.changes.batch import Relation
 from penstock.errors import LogCorrupt
 from penstock.lsn import LSN
+from penstock.state.lifecycle import TableState, Trouble
 from penstock.storage import Directory
 
 _MANIFEST = re.compile(r"(\d+)\.json")
 _RECEIPT = re.compile(r"(\d+)-(\d+)\.receipt")
 _OF_JOB = re.compile(r"(?:import-)?(\d+)(?:\.committed|-\d+\.receipt)?")
-Trouble = Literal["retry", "stop", "lost"]
 _LSNS = ("needed_from", "from_lsn", "to_lsn")
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """An import under way. ``state``: waiting (for transactions that were running), copying, copied.
+    """An import under way. ``state``: pending (it waits for transactions that were running), copying, or catching_up.
 
-    The log keeps everything after ``needed_from``. Once copied, there are ``chunks`` receipts in all, and the rows in
-    them were read before ``to_lsn``.
+    The log keeps everything after ``needed_from``. Once all rows are read (catching_up), there are ``chunks`` receipts in
+    all, and the rows in them were read before ``to_lsn``.
     """
 
     job: int
     relation: Relation
     needed_from: LSN
-    state: Literal["waiting", "copying", "copied"] = "waiting"
+    state: TableState = TableState.PENDING
     again: bool = False  # the sink has rows of the table, from an earlier import or attempt
     from_lsn: LSN | None = None
     to_lsn: LSN | None = None
@@ -72,10 +72,7 @@ class ChunkReceipt:
 
 @dataclass(frozen=True)
 class Committed:
-    """How far the delivery is with an import. ``replayed``: up to where it has caught up, once it does.
-
-    ``trouble``: whether the error may pass (retry), will not by itself (stop), or leaves nothing but to begin anew (lost).
-    """
+    """How far the delivery is with an import. ``replayed``: up to where it has caught up, once it does."""
 
     chunks: tuple[int, ...] = ()
     replayed: LSN | None = None
@@ -111,7 +108,8 @@ class Handover:
         if data is None:
             return None
         lsns = {name: LSN.parse(data[name]) if data[name] else None for name in _LSNS}
-        return Manifest(**{**data, **lsns, "relation": Relation.from_json(data["relation"])})
+        state, relation = TableState(data["state"]), Relation.from_json(data["relation"])
+        return Manifest(**{**data, **lsns, "state": state, "relation": relation})
 
     def write_manifest(self, manifest: Manifest) -> None:
         self.directory.create()
@@ -160,7 +158,8 @@ class Handover:
         if data is None:
             return Committed()
         replayed = LSN.parse(data["replayed"]) if data["replayed"] else None
-        return Committed(**{**data, "chunks": tuple(data["chunks"]), "replayed": replayed})
+        trouble = Trouble(data["trouble"]) if data["trouble"] else None
+        return Committed(**{**data, "chunks": tuple(data["chunks"]), "replayed": replayed, "trouble": trouble})
 
     def remove(self, job: int) -> None:
         """The manifest first: receipts without one mean nothing to anybody. With it goes what is left of dead attempts."""

@@ -11,16 +11,15 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from psycopg import sql
 
 from penstock.lsn import LSN
 from penstock.postgres.connection import Connection, translated_errors
 from penstock.postgres.reading.layout import TableLayout
+from penstock.state.lifecycle import TableState
 from penstock.subscription.membership import Membership
-
-State: TypeAlias = Literal["pending", "copying", "catching_up", "streaming", "failed", "removed", "expired"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Job:
     table_oid: int
     schema_name: str
     table_name: str
-    state: State
+    state: TableState
     again: bool  # the sink has rows of this table from an earlier import
     membership: Membership | None  # how the table was published when the job was made; None: not known
     published_xids: tuple[int, ...]  # transactions that were running when the job was made
@@ -75,14 +74,15 @@ _COLUMNS = sql.SQL(", ").join(sql.SQL(_EXPRESSIONS.get(name, name)) for name in 
 
 
 def _job(row: Sequence[Any]) -> Job:
-    found = dict(zip(_NAMES, row, strict=True))
+    values = dict(zip(_NAMES, row, strict=True))
+    values["state"] = TableState(values["state"])
     for name in ("from_lsn", "to_lsn"):
-        found[name] = None if found[name] is None else LSN.parse(found[name])
+        values[name] = None if values[name] is None else LSN.parse(values[name])
     for name in ("published_xids", "from_xids"):
-        found[name] = tuple(found[name])
-    found["layout"] = None if found["layout"] is None else TableLayout.from_json(found["layout"])
-    found["membership"] = None if found["membership"] is None else Membership.from_json(found["membership"])
-    return Job(**found)
+        values[name] = tuple(values[name])
+    values["layout"] = None if values["layout"] is None else TableLayout.from_json(values["layout"])
+    values["membership"] = None if values["membership"] is None else Membership.from_json(values["membership"])
+    return Job(**values)
 
 
 _LOCK_CLASS = 0x50454E53

@@ -40,6 +40,7 @@ from penstock.schema.log import triggers as schema_log
 from penstock.schema.log.recomputations import Recomputation, recomputations
 from penstock.settings.tables import LeftOut, TableSelection
 from penstock.sinks.contract import Sink
+from penstock.state.lifecycle import TableState
 from penstock.state.pipeline_state import PipelineState
 from penstock.state.publications_read import Since, publications_read, record_look
 from penstock.storage import Directory
@@ -243,7 +244,8 @@ class Manager:
         members = memberships(self._connection, read)
         known = self._jobs()
         again = self._rewritten(known, published) + self._interrupted(known, members)
-        gone = {job.table_oid for job in known.values() if job.table_oid not in published and job.state != "removed"}
+        current = [job for job in known.values() if job.state is not TableState.REMOVED]
+        gone = {job.table_oid for job in current if job.table_oid not in published}
         if gone:
             jobs.remove_jobs(self._connection, self._config.name, sorted(gone))
         wanted = []
@@ -267,7 +269,9 @@ class Manager:
     ) -> list[tuple[str, int]]:
         """By sink and table: imports that are complete, of tables whose rows have got other values by a command since, which
         the sink cannot compute. An import under way sees for itself that its table is another one."""
-        complete = {key: job for key, job in known.items() if job.state == "streaming" and job.from_lsn is not None}
+        complete = {
+            key: job for key, job in known.items() if job.state is TableState.STREAMING and job.from_lsn is not None
+        }
         since = min((job.from_lsn for job in complete.values() if job.from_lsn is not None), default=None)
         if since is None:
             return []
@@ -311,7 +315,7 @@ class Manager:
         found = []
         for (sink, oid), job in known.items():
             now = members.get(oid)
-            if now is None or job.membership is None or now == job.membership or job.state == "removed":
+            if now is None or job.membership is None or now == job.membership or job.state is TableState.REMOVED:
                 continue
             if now.continues(job.membership):
                 jobs.record_membership(self._connection, self._config.name, oid, job.membership, now)
@@ -332,7 +336,7 @@ class Manager:
         handovers = [Handover(self._state.root, sink.settings.name) for sink in self._sinks]
         found = [(handover, manifest.job) for handover in handovers for manifest in handover.manifests()]
         known = jobs.active_jobs(self._connection, self._config.name) if found else []
-        alive = {job.id for job in known if job.state not in ("removed", "streaming")}
+        alive = {job.id for job in known if job.state.being_imported}
         for handover, job in found:
             if job not in alive:
                 handover.remove(job)
@@ -352,7 +356,7 @@ class Manager:
 def _is_due(job: Job | None, admission: Admission, oid: int) -> bool:
     """There is no import; or one that is complete by the queue, but not by the sink: the sink was made anew or set back, or
     it was told to wait for another one by somebody who died before that was in the queue."""
-    if job is None or job.state == "removed":
+    if job is None or job.state is TableState.REMOVED:
         return True
     ready = admission.ready.get(oid)
-    return job.state == "streaming" and (ready is None or ready.job < max(job.id, admission.holds.get(oid, 0)))
+    return job.state is TableState.STREAMING and (ready is None or ready.job < max(job.id, admission.holds.get(oid, 0)))

@@ -37,6 +37,7 @@ from penstock.sinks.contract import Sink
 from penstock.spark.chunk_task import ChunkTask, ChunkToCopy, CopiedChunk, finished
 from penstock.spark.frames import Frames
 from penstock.spark.moved_keys import moved_keys
+from penstock.state.lifecycle import TableState
 from penstock.state.pipeline_state import PipelineState
 from penstock.state.publications_read import in_step
 from penstock.subscription import subscription
@@ -243,7 +244,7 @@ class Copier:
             known = jobs.active_jobs(connection, self._config.name)
             phases = {number: Phase(copy.phase, copy.waiting_for) for number, copy in self._copies.items()}
             write_progress(self._state.parts, known, phases)
-            by_id = {job.id: job for job in known if job.state != "removed"}
+            by_id = {job.id: job for job in known if job.state is not TableState.REMOVED}
             for number, copy in list(self._copies.items()):
                 if number not in by_id:  # removed, or to be copied again
                     copy.abandon()
@@ -251,15 +252,11 @@ class Copier:
                     self._copies.pop(number)
         self._known = [job for job in known if job.sink in self._sinks and self._wanted(job)]
         for job in self._known:
-            if job.state in ("streaming", "removed"):
+            if not job.state.being_imported:
                 self._refused.pop(_key(job), None)
-            elif job.state == "failed":  # also if it was another copier that failed
+            elif job.state is TableState.FAILED:  # also if it was another copier that failed
                 self._refused.setdefault(_key(job), _refusal(job, job.error or ""))
-        self._open = {
-            job.sink
-            for job in self._known
-            if job.state not in ("streaming", "removed") and _key(job) not in self._refused
-        }
+        self._open = {job.sink for job in self._known if job.state.being_imported and _key(job) not in self._refused}
 
     def _wanted(self, job: Job) -> bool:
         return self._task.tables is None or job.table_oid in self._task.tables
@@ -290,7 +287,7 @@ class Copier:
     def _copy_some(self) -> bool:
         """One Spark task: a chunk of a large table, or several small ones of one sink. Of whatever copier's import."""
         copied_here = any(copy.being_copied for copy in list(self._copies.values()))
-        if not copied_here and not any(job.state == "copying" for job in self._known):
+        if not copied_here and not any(job.state is TableState.COPYING for job in self._known):
             return False
         sinks = [name for name in self._sinks if not self._too_many_receipts(name)]
         if not sinks:
@@ -365,7 +362,7 @@ class Copier:
     def _too_many_receipts(self, sink: str) -> bool:
         """The sink does not keep up: what is staged takes room on disk."""
         own = [copy.job for copy in list(self._copies.values()) if copy.being_copied]
-        others = [job for job in self._known if job.state == "copying"]
+        others = [job for job in self._known if job.state is TableState.COPYING]
         large = {job.id for job in own + others if job.sink == sink and job.chunks > 1}
         handover = Handover(self._state.root, sink)
         return sum(len(handover.receipts(job)) for job in large) > 2 * self._config.copying_workers

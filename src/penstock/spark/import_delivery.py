@@ -25,7 +25,7 @@ from penstock.delivery.frame_parts import unseen_by
 from penstock.delivery.writer import outcome
 from penstock.error_policy import Verdict, policy_for
 from penstock.errors import LogError, PenstockError, SinkUnavailable, SparkLost, TableAltered
-from penstock.imports.handover import ChunkReceipt, Handover, Manifest, Trouble
+from penstock.imports.handover import ChunkReceipt, Handover, Manifest
 from penstock.imports.progress import captured_upto
 from penstock.lsn import LSN, ZERO
 from penstock.retry import Backoff
@@ -37,6 +37,7 @@ from penstock.schema.log.row import LoggedCommand, logged_commands
 from penstock.schema.type_kinds import OF_VALUES
 from penstock.sinks.contract import Batch, ImportPart, Sink, UnderWay
 from penstock.spark.delivery import SinkDelivery
+from penstock.state.lifecycle import TableState, Trouble
 from penstock.state.pipeline_state import PipelineState
 from penstock.storage import Directory
 
@@ -98,15 +99,15 @@ class ImportDelivery:
         tables, job = self._delivery.tables, manifest.job
         if tables.joining(job):  # and may be done at any moment, by the thread that commits a batch
             return self._catch_up(manifest)
-        ready = tables.ready(manifest.relation.oid)
-        if ready is not None and ready.job >= job:
+        state = tables.state(manifest.relation.oid, job)
+        if state is TableState.STREAMING:
             self.handover.remove(job)
             tables.forget(job)
             self._round_bytes.pop(job, None)
             return True
-        if manifest.state == "waiting" or tables.is_lost(job):
+        if manifest.state is TableState.PENDING or state is TableState.FAILED:
             return False
-        if tables.under_way(job) is None:
+        if state is TableState.PENDING:
             self._hidden.admit(self._delivery.rules.settings, manifest.relation)
             self._commit(self._part(manifest, "begin"), [])
         return self._commit_chunks(manifest) or self._catch_up(manifest)
@@ -171,7 +172,7 @@ class ImportDelivery:
         tables, job, oid = self._delivery.tables, manifest.job, manifest.relation.oid
         # In this order: a table that is joining may join at any moment, and then its import is not under way any more.
         joining, known = tables.joining(job), tables.under_way(job)
-        if manifest.state != "copied" or manifest.to_lsn is None or manifest.from_lsn is None:
+        if manifest.state is not TableState.CATCHING_UP or manifest.to_lsn is None or manifest.from_lsn is None:
             return False
         if known is None or len(known.rows) < (manifest.chunks or 0) or captured_upto(self._state) < manifest.to_lsn:
             return False
@@ -340,8 +341,8 @@ def _is_late(receipt: ChunkReceipt, known: UnderWay | None) -> bool:
 def _trouble(error: PenstockError) -> Trouble:
     """What was staged, or the log since the import began, may be gone: then it has to begin anew."""
     if isinstance(error, LogError) or isinstance(error.__cause__, FileNotFoundError):
-        return "lost"
-    return "stop" if policy_for(error).verdict is Verdict.STOP else "retry"
+        return Trouble.LOST
+    return Trouble.STOP if policy_for(error).verdict is Verdict.STOP else Trouble.RETRY
 
 
 @dataclass(frozen=True)
