@@ -59,24 +59,21 @@ class TableRecord:
             done = self._handover.committed(manifest.job)
             self._snapshots[manifest.job] = done.snapshot
             if own is not None:
-                self._compare(manifest.job, done)
+                self._compare(manifest.relation.oid, manifest.job, done)
             elif done != Committed():
                 self._under_way[manifest.job] = UnderWay(frozenset(done.chunks), done.replayed)
         self._write()
 
-    def _compare(self, job: int, done: Committed) -> None:
-        """A sink that holds less than it did was made anew or set back: the chunks that it lacks are not read again."""
+    def _compare(self, oid: int, job: int, done: Committed) -> None:
+        """A sink that holds less than it did was recreated or restored: the chunks that it lacks are not read again."""
         own = self._under_way.get(job, UnderWay())
         if not set(done.chunks) <= own.rows or (done.replayed is not None and done.replayed > (own.replayed or ZERO)):
-            if self._ready_job(job):
+            if next_state(self.state(oid, job), Event.ROWS_LOST) is None:
                 return
             self._lost.add(job)
             self._tell(job, "The sink lacks rows of this import that it held before.", Trouble.LOST)
         else:
             self._tell(job)
-
-    def _ready_job(self, job: int) -> bool:
-        return any(ready.job == job for ready in self._ready.values())
 
     def state(self, oid: int, job: int) -> TableState:
         """Of this import, by what the sink holds. FAILED: the sink lost rows of it, and the copier begins another job.

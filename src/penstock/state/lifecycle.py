@@ -39,8 +39,9 @@ class TableState(StrEnum):
     then by the copier in the queue; ends when the table is imported again or leaves the subscription."""
 
     FAILED = "failed"
-    """The last try failed, or the role may not publish the table (``status`` alone says so). Set by the copier; ends when a copier claims the job after its waiting time, and continues
-    where it was. In the delivery's record: the sink lost rows, and the copier begins again with another job."""
+    """The last try failed. Set by the copier; ends when a copier claims the job after its waiting time, and continues
+    where it was. In the delivery's record: the sink lost rows, and the copier begins again with another job. ``status``
+    also shows a table as failed that the role may not publish."""
 
     REMOVED = "removed"
     """The table left the subscription; the sink keeps its rows. Set by the manager, or by the copier that notices it."""
