@@ -11,6 +11,7 @@ import pytest
 from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
+from penstock.delivery.import_delivery import ImportDelivery
 from penstock.imports.handover import Manifest
 from penstock.lsn import LSN
 from penstock.postgres.connection import connect
@@ -19,7 +20,6 @@ from penstock.schema.log.recomputations import recomputations
 from penstock.sinks.contract import Sink
 from penstock.sinks.duckdb.sink import DuckDBSink
 from penstock.sinks.postgres.sink import PostgresSink
-from penstock.spark.import_delivery import ImportDelivery
 from tests.imports.pipeline_with_imports import PipelineWithImports
 from tests.recovery.comparison import differences, duckdb_rows, source_rows
 from tests.recovery.workload import Table

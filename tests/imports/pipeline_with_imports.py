@@ -16,8 +16,8 @@ from penstock.pipeline import Pipeline
 from penstock.postgres import catalog
 from penstock.postgres.connection import connect
 from penstock.rules.passage import Passage
-from penstock.spark.copier import copied
 from penstock.spark.deliveries import Deliveries
+from penstock.spark.imports import copied
 from penstock.testing.conditions import wait_until
 from tests.imports.replay import ImportReplay
 from tests.recovery.comparison import differences, duckdb_rows, source_rows

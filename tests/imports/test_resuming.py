@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from penstock.changelog.admission import Ready, write_ready
+from penstock.delivery.chunk_task import ChunkTask
 from penstock.errors import LogFull
 from penstock.imports import jobs
 from penstock.imports.copying import Copying, TableCopy
-from penstock.imports.handover import ChunkReceipt, Committed, Handover
+from penstock.imports.handover import ChunkReceipt, ChunkToCopy, Committed, CopiedChunk, Handover
 from penstock.imports.jobs import Job
 from penstock.lsn import LSN
 from penstock.postgres.connection import Connection
-from penstock.spark.chunk_task import ChunkTask, ChunkToCopy, CopiedChunk
 from tests.imports.pipeline_with_imports import PipelineWithImports
 
 

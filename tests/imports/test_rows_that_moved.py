@@ -12,11 +12,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.changelog.log import ChangeLog
+from penstock.delivery.chunk_task import ChunkTask
 from penstock.imports import jobs
 from penstock.imports.copying import Copying, TableCopy
+from penstock.imports.handover import ChunkToCopy
+from penstock.imports.moved_rows import moved_keys
 from penstock.postgres.connection import Connection, connect
-from penstock.spark.chunk_task import ChunkTask, ChunkToCopy
-from penstock.spark.moved_keys import moved_keys
+from penstock.spark.imports import SparkPlans
 from penstock.testing.conditions import wait_until
 from tests.imports.pipeline_with_imports import PipelineWithImports
 from tests.recovery.workload import Table
@@ -51,7 +53,7 @@ class Copy:
         self._sinks = {sink.settings.name: sink for sink in pipeline.pipeline.sinks()}
         self._copier = jobs.register_copier(connection)
         log = ChangeLog(state.log_uri)
-        copying = Copying(config, state, (config.name,), lambda *wanted: moved_keys(spark, log, *wanted))
+        copying = Copying(config, state, (config.name,), lambda *wanted: moved_keys(SparkPlans(spark), log, *wanted))
         claimed = jobs.claim_jobs(connection, config.name, self._copier, list(self._sinks))
         self._copies = [TableCopy(job, copying) for job in claimed]
 

@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -147,6 +147,20 @@ def _pack(groups: list[list[WorkUnit]], tasks: int) -> list[list[WorkUnit]]:
 _PIECE_BYTES = 4 << 20
 _MOST_OPEN = 500  # segments
 CHUNK_BYTES = 64 << 20  # decoded at once: bounds an executor's memory whatever the size of a transaction
+
+
+_Result = TypeVar("_Result")
+
+
+class PlanRunner(Protocol):
+    """Runs a function on every task of a plan, and returns its results in the order of the tasks: ``spark/imports.py``."""
+
+    @property
+    def parallelism(self) -> int: ...
+
+    def run(
+        self, function: Callable[[Sequence[WorkUnit]], _Result], tasks: Sequence[Sequence[WorkUnit]]
+    ) -> list[_Result]: ...
 
 
 class OpensSegments(Protocol):

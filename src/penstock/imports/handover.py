@@ -18,8 +18,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from penstock.changes.batch import Relation
-from penstock.errors import LogCorrupt
+from penstock.errors import LogCorrupt, PenstockError
 from penstock.lsn import LSN
+from penstock.postgres.reading.chunks import Chunk
+from penstock.postgres.reading.layout import TableLayout
 from penstock.state.lifecycle import TableState, Trouble
 from penstock.storage import Directory
 
@@ -68,6 +70,36 @@ class ChunkReceipt:
     def replaces(self) -> bool:
         """See ``ImportPart``."""
         return self.after is not None
+
+
+@dataclass(frozen=True)
+class ChunkToCopy:
+    """What a copier gives to an executor."""
+
+    job: int
+    layout: TableLayout
+    chunk: Chunk
+    from_lsn: LSN
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """Rows of a chunk that wait for code that runs in Spark."""
+
+    staging: str
+    snapshot: str | None
+
+
+@dataclass(frozen=True)
+class CopiedChunk:
+    """What an executor returns, for the queue in the source. ``error``: nothing was staged."""
+
+    job: int
+    number: int
+    rows: int = 0
+    bytes: int = 0
+    error: PenstockError | None = None
+    kept: KeptRows | None = None  # of a table with code that runs in Spark: it is not finished yet
 
 
 @dataclass(frozen=True)

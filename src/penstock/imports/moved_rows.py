@@ -9,15 +9,18 @@ They get fewer each time, however much is written: a row that no update touched 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.changelog.log import ChangeLog
+from penstock.changelog.units import PlanRunner, WorkUnit, change_batches, plan
 from penstock.changes.batch import OLD_FULL, OLD_NONE, UPDATE, Bools, ChangeBatch, Relation
 from penstock.changes.net import codes
-from penstock.lsn import LSN
+from penstock.lsn import LSN, ZERO
 from penstock.postgres.reading.chunks import Chunk
 
 Keys: TypeAlias = list[pa.Array]  # distinct; one array of text per column of the key
@@ -44,6 +47,43 @@ def may_lack_values(relation: Relation) -> bool:
     if relation.identity == "f":
         return False
     return any(column.base not in _FIXED_WIDTH and column.name not in relation.key for column in relation.columns)
+
+
+def moved_keys(
+    runner: PlanRunner, log: ChangeLog, oid: int, start: LSN, end: LSN, asked: Keys | None
+) -> Sequence[Keys]:
+    """The keys of rows to read again, by the table's changes in the log after ``start`` and up to ``end``.
+
+    ``asked``: the keys of rows that were just read again; then only those that have another key since.
+    """
+
+    def admit(relation: Relation) -> LSN | None:
+        return start if relation.oid == oid else None
+
+    last = log.contents().end or ZERO
+    tasks = plan(log, start, min(end, last), runner.parallelism, admit) if last > start else []
+    if not tasks:
+        return []
+    results = runner.run(_LookThrough(log.directory.uri, start, end, only_key_changes=asked is not None), tasks)
+    keys = [result for result in results if result is not None]
+    if asked is None:
+        return keys
+    moved = moved_on(asked, keys)
+    return [] if moved is None else [moved]
+
+
+@dataclass(frozen=True)
+class _LookThrough:
+    """Runs in the executors."""
+
+    log_uri: str
+    start: LSN
+    end: LSN
+    only_key_changes: bool
+
+    def __call__(self, units: Sequence[WorkUnit]) -> Any:
+        changes = change_batches(ChangeLog(self.log_uri), units, self.start, self.end)
+        return key_changes(changes) if self.only_key_changes else keys_to_read_again(changes)
 
 
 def keys_to_read_again(changes: Iterator[ChangeBatch]) -> Keys | None:

@@ -14,8 +14,8 @@ from contextlib import suppress
 import pyspark.daemon
 import pyspark.worker
 
+import penstock.delivery.chunk_task
 import penstock.delivery.writer
-import penstock.spark.chunk_task
 import penstock.spark.source  # noqa: F401
 from penstock.config.module_path import PRELOADED, look_for_inherited_modules
 

@@ -15,8 +15,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.config.model import Config
+from penstock.delivery.import_delivery import ImportDelivery
 from penstock.error_policy import Verdict, policy_for
 from penstock.errors import PenstockError, SparkLost
+from penstock.imports.copier import Unfinished
 from penstock.imports.copying import CopierTask
 from penstock.lsn import LSN, ZERO
 from penstock.process import step_back
@@ -24,10 +26,9 @@ from penstock.retry import Backoff, interval
 from penstock.rules.checks.earlier_rules import tell_of_other_rules
 from penstock.rules.passage import NO_RULES, Passage
 from penstock.sinks.contract import Sink
-from penstock.spark.copier import Unfinished, copied
 from penstock.spark.delivery import SinkDelivery
 from penstock.spark.frame_check import refuse_unfit_frames
-from penstock.spark.import_delivery import ImportDelivery
+from penstock.spark.imports import copied, import_delivery
 from penstock.spark.session import close_session, open_session
 from penstock.state.pipeline_state import PipelineState
 
@@ -53,7 +54,7 @@ class Deliveries:
         self._spark, self._state = spark, state
         deliveries = [(SinkDelivery(spark, sink, state, copies, rules), sink) for sink in sinks]
         self._running = [
-            _Running(delivery, sink, ImportDelivery(spark, sink, state, delivery) if copies else None)
+            _Running(delivery, sink, import_delivery(spark, sink, state, delivery) if copies else None)
             for delivery, sink in deliveries
         ]
 

@@ -1,7 +1,8 @@
-"""The copier: takes imports from the queue in the source, and reads their chunks as Spark tasks.
+"""The copier: takes imports from the queue in the source, and has their chunks read by executors.
 
 Any number of copiers may work on one pipeline, here or on other machines. The queue gives each chunk to one of them, and
-takes it back from one that died.
+takes it back from one that died. One thread, the coordinator, moves imports from step to step; the others, the workers,
+claim chunks and wait until they are read.
 """
 
 from __future__ import annotations
@@ -12,31 +13,19 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
-
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from penstock.config.model import Config
 from penstock.error_policy import Verdict, policy_for
 from penstock.errors import ImportFailed, PenstockError, SourceError, SourceUnavailable, SparkLost
 from penstock.imports import jobs
-from penstock.imports.copying import CopierTask, Copying, TableCopy, in_words
-from penstock.imports.handover import Handover
+from penstock.imports.copying import CopierTask, Copying, MovedKeys, TableCopy, in_words
+from penstock.imports.handover import ChunkToCopy, CopiedChunk, Handover
 from penstock.imports.jobs import Job
-from penstock.imports.moved_rows import Keys
 from penstock.imports.progress import Phase, write_progress
-from penstock.lsn import LSN
 from penstock.postgres.connection import Connection, connect
 from penstock.postgres.reading.chunks import Chunk
 from penstock.postgres.reading.read_chunk import LayoutChanged
 from penstock.retry import Backoff, interval
-from penstock.rules.passage import Passage
-from penstock.sinks.contract import Sink
-from penstock.spark.chunk_task import ChunkTask, ChunkToCopy, CopiedChunk, finished
-from penstock.spark.frames import Frames
-from penstock.spark.moved_keys import moved_keys
 from penstock.state.lifecycle import TableState
 from penstock.state.pipeline_state import PipelineState
 from penstock.state.publications_read import in_step
@@ -51,33 +40,20 @@ _FIRST_RETRY_SECONDS, _MOST_RETRY_SECONDS = interval(2.0), interval(300.0)
 
 
 Unfinished = Callable[[Collection[str]], bool]  # for sinks other than those that were given up
-
-
-@contextmanager
-def copied(
-    spark: SparkSession, config: Config, sinks: Sequence[Sink[Any]], state: PipelineState, task: CopierTask | None
-) -> Iterator[Unfinished]:
-    """Copies meanwhile; yields whether there is something left to do. Raises in the end if an import was refused."""
-    if task is None:
-        yield lambda given_up: False
-        return
-    copier = Copier(spark, config, sinks, state, task)
-    copier.start()
-    try:
-        yield copier.unfinished
-    finally:
-        copier.stop()
-    copier.raise_refusals()
+# (sink, chunks of it, publications) -> what became of each chunk, once their receipts are durable
+ReadChunks = Callable[[str, Sequence[ChunkToCopy], tuple[str, ...]], Sequence[CopiedChunk]]
 
 
 class Copier:
+    """``sinks``: their names. ``read_chunks`` and ``moved_keys`` run where Spark is: ``spark/imports.py``."""
+
     def __init__(
-        self, spark: SparkSession, config: Config, sinks: Sequence[Sink[Any]], state: PipelineState, task: CopierTask
-    ) -> None:
-        self._spark, self._config, self._state, self._task = spark, config, state, task
-        self._sinks = {sink.settings.name: sink for sink in sinks}
-        self._url, self._rules = config.source.url.get_secret_value(), Passage(config.rules)
-        self._frames = {sink.settings.name: Frames(spark, sink, self._rules) for sink in sinks}
+        self, config: Config, sinks: Sequence[str], state: PipelineState, task: CopierTask, read_chunks: ReadChunks,
+        moved_keys: MovedKeys,
+    ) -> None:  # fmt: skip
+        self._config, self._sinks, self._state, self._task = config, tuple(sinks), state, task
+        self._read_chunks, self._moved_keys = read_chunks, moved_keys
+        self._url = config.source.url.get_secret_value()
         self._copies: dict[int, TableCopy] = {}
         self._queue = threading.Lock()  # of the coordinator's connection to the queue
         self._connection: Connection | None = None
@@ -95,6 +71,16 @@ class Copier:
         self._threads = [threading.Thread(target=self._coordinate, name="imports", daemon=True)] + [
             threading.Thread(target=self._work, name=f"copy {number}", daemon=True) for number in range(workers)
         ]
+
+    @contextmanager
+    def copying(self) -> Iterator[Unfinished]:
+        """Copies meanwhile; yields whether there is something left to do. Raises in the end if an import was refused."""
+        self.start()
+        try:
+            yield self.unfinished
+        finally:
+            self.stop()
+        self.raise_refusals()
 
     def start(self) -> None:
         for thread in self._threads:
@@ -154,12 +140,6 @@ class Copier:
             )
         return Copying(config, self._state, found.publications, self._moved_keys)
 
-    def _moved_keys(self, oid: int, start: LSN, end: LSN, asked: Keys | None) -> Sequence[Keys]:
-        try:
-            return moved_keys(self._spark, self._state.log, oid, start, end, asked)
-        except (PySparkException, Py4JError) as error:
-            raise SparkLost(f"Spark gave up looking for rows that moved: {_first_line(error)}") from error
-
     # The coordinator.
 
     def _coordinate(self) -> None:
@@ -194,7 +174,7 @@ class Copier:
             assert self._copying is not None
             name, tables = self._config.name, self._task.tables
             at_once = self._task.once and self._open is None  # somebody has mended it, and asks for it now
-            for job in jobs.claim_jobs(connection, name, self._copier, list(self._sinks), tables, at_once):
+            for job in jobs.claim_jobs(connection, name, self._copier, self._sinks, tables, at_once):
                 self._copies[job.id] = TableCopy(job, self._copying)
         full = self._state.log.contents().bytes >= self._config.log.max_bytes
         with self._queued() as connection:
@@ -274,12 +254,9 @@ class Copier:
                     self._end.wait(pause)
             except PenstockError as error:
                 delay = next(backoff)
-                logger.warning("Copying: %s %s Next try in %.1f s.", error, policy_for(error).advice, delay)
+                if not (isinstance(error, SparkLost) and self._end.is_set()):  # Spark may have been stopped before us
+                    logger.warning("Copying: %s %s Next try in %.1f s.", error, policy_for(error).advice, delay)
                 self._end.wait(delay)
-            except (PySparkException, Py4JError, ConnectionError) as error:
-                if not self._end.is_set():
-                    logger.warning("Spark gave up a chunk: %s", _first_line(error))
-                self._end.wait(next(backoff))
             except Exception:
                 logger.exception("A fault while copying.")
                 self._end.wait(next(backoff))
@@ -302,7 +279,7 @@ class Copier:
             return False
         begun = time.monotonic()
         try:
-            results = self._run(claimed)
+            results = self._read(claimed)
         except BaseException:
             self._give_back(claimed)
             raise
@@ -310,32 +287,14 @@ class Copier:
         self._keep_rate(sum(result.rows for result in results), begun)
         return True
 
-    def _run(self, claimed: Sequence[tuple[Job, Chunk]]) -> list[CopiedChunk]:
-        sink = self._sinks[claimed[0][0].sink]
+    def _read(self, claimed: Sequence[tuple[Job, Chunk]]) -> Sequence[CopiedChunk]:
         assert self._copying is not None
-        unfit = {job.id: error for job, _ in claimed if (error := self._unfit(job)) is not None}
-        refused = [CopiedChunk(job.id, chunk.number, error=unfit[job.id]) for job, chunk in claimed if job.id in unfit]
-        task = ChunkTask(sink, self._url, self._state.root.uri, self._copying.publications, self._rules)
         chunks = [
             ChunkToCopy(job.id, job.layout, chunk, job.from_lsn)
             for job, chunk in claimed
-            if job.layout is not None and job.from_lsn is not None and job.id not in unfit
+            if job.layout is not None and job.from_lsn is not None
         ]
-        results: list[CopiedChunk] = self._spark.sparkContext.parallelize([chunks], 1).flatMap(task).collect()
-        wanted, frames = {(chunk.job, chunk.chunk.number): chunk for chunk in chunks}, self._frames[sink.settings.name]
-        return refused + [
-            finished(self._state.root.uri, frames, wanted[read.job, read.number], read) if read.kept else read
-            for read in results
-        ]
-
-    def _unfit(self, job: Job) -> PenstockError | None:
-        """Why the code of its rules does not fit the table. If it does, executors are to know what Spark alone can tell."""
-        try:
-            if job.layout is not None and self._rules.runs_in_frame(job.layout.relation):
-                self._rules.frame(job.layout.relation)
-        except PenstockError as error:
-            return error
-        return None
+        return self._read_chunks(claimed[0][0].sink, chunks, self._copying.publications)
 
     def _note(self, results: Sequence[CopiedChunk]) -> None:
         passing: PenstockError | None = None
@@ -379,10 +338,6 @@ def _key(job: Job) -> tuple[str, int]:
 
 def _refusal(job: Job, because: str) -> str:
     return f'{job.qualified_name} into "{job.sink}" was not imported: {because}'
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _passes(error: PenstockError) -> bool:

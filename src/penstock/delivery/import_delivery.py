@@ -8,23 +8,22 @@ from __future__ import annotations
 
 import logging
 import pickle
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from typing import Any, Protocol
 
 from penstock import failpoints
 from penstock.changelog.log import ChangeLog
 from penstock.changelog.segment import SegmentName
-from penstock.changelog.units import WorkUnit, change_batches, plan
+from penstock.changelog.units import PlanRunner, WorkUnit, change_batches, plan
 from penstock.changes.batch import Relation
 from penstock.delivery.frame_parts import unseen_by
+from penstock.delivery.table_record import TableRecord
 from penstock.delivery.writer import outcome
 from penstock.error_policy import Verdict, policy_for
-from penstock.errors import LogError, PenstockError, SinkUnavailable, SparkLost, TableAltered
+from penstock.errors import LogError, PenstockError, SinkUnavailable, TableAltered
 from penstock.imports.handover import ChunkReceipt, Handover, Manifest
 from penstock.imports.progress import captured_upto
 from penstock.lsn import LSN, ZERO
@@ -36,7 +35,6 @@ from penstock.schema.kinds import SchemaChange, TableChange
 from penstock.schema.log.row import LoggedCommand, logged_commands
 from penstock.schema.type_kinds import OF_VALUES
 from penstock.sinks.contract import Batch, ImportPart, Sink, UnderWay
-from penstock.spark.delivery import SinkDelivery
 from penstock.state.lifecycle import TableState, Trouble
 from penstock.state.pipeline_state import PipelineState
 from penstock.storage import Directory
@@ -52,11 +50,35 @@ _HARMLESS = (
 _LAST_ROUND_BYTES = 1 << 20  # for which the stream may wait
 
 
+# (table, its work units, batch, snapshot) -> the receipt, of a table with code that runs in Spark
+WriteFramed = Callable[[Relation, Sequence[WorkUnit], Batch, str | None], Any]
+
+
+class StreamDelivery(Protocol):
+    """What the imports of a sink need of the delivery of its stream: ``spark/delivery.py``."""
+
+    lock: threading.Lock
+    tables: TableRecord
+    rules: Passage
+    join: Callable[[Sequence[int], LSN], None]
+
+    @property
+    def position(self) -> LSN | None: ...
+
+    def commit_beside(self, part: ImportPart, staging: str, receipts: Sequence[Any]) -> None: ...
+
+    def commit_part(self, part: ImportPart, staging: str, receipts: Sequence[Any]) -> None: ...
+
+
 class ImportDelivery:
     """All imports of one sink. ``step`` is called again and again, between and beside the stream's batches."""
 
-    def __init__(self, spark: SparkSession, sink: Sink[Any], state: PipelineState, delivery: SinkDelivery) -> None:
-        self._spark, self._sink, self._state, self._delivery = spark, sink, state, delivery
+    def __init__(
+        self, runner: PlanRunner, sink: Sink[Any], state: PipelineState, delivery: StreamDelivery,
+        write_framed: WriteFramed,
+    ) -> None:  # fmt: skip
+        self._runner, self._sink, self._state, self._delivery = runner, sink, state, delivery
+        self._write_framed = write_framed
         self._log = state.log
         self._staging = state.staging_uri(sink.settings.name)
         self.handover = Handover(state.root, sink.settings.name)
@@ -83,8 +105,7 @@ class ImportDelivery:
         job = manifest.job
         try:
             return self._step(manifest)
-        except (PenstockError, PySparkException) as problem:
-            error = problem if isinstance(problem, PenstockError) else SparkLost(f"Spark gave up an import: {problem}")
+        except PenstockError as error:
             policy = policy_for(error)
             delay = min(next(self._backoffs.setdefault(job, Backoff())), policy.longest_wait)
             self._next_try[job] = time.monotonic() + delay
@@ -279,28 +300,21 @@ class ImportDelivery:
         if last <= start:
             return [], staging
         self._refuse_altered(manifest, start, min(end, last))
-        parallelism = self._spark.sparkContext.defaultParallelism
-        tasks = plan(self._log, start, min(end, last), parallelism, admit)
+        tasks = plan(self._log, start, min(end, last), self._runner.parallelism, admit)
         if not tasks:
             return [], staging
         batch = Batch(-1, start, end, staging, self._changes(manifest, start, end))
         if self._delivery.rules.runs_in_frame(manifest.relation):
-            return [self._framed(manifest, [unit for task in tasks for unit in task], batch)], staging
+            units = [unit for task in tasks for unit in task]
+            return [self._write_framed(manifest.relation, units, batch, self._snapshot(manifest))], staging
         writer = _ChangesWriter(
             self._sink, self._log.directory.uri, batch, self._snapshot(manifest), self._delivery.rules
         )
-        written = self._spark.sparkContext.parallelize(tasks, len(tasks)).map(writer).collect()
-        outcomes = [pickle.loads(receipt) for receipt in written]
+        outcomes = [pickle.loads(receipt) for receipt in self._runner.run(writer, tasks)]
         for found in outcomes:
             if isinstance(found, PenstockError):
                 raise found
         return outcomes, staging
-
-    def _framed(self, manifest: Manifest, units: Sequence[WorkUnit], batch: Batch) -> Any:
-        """The receipt of a table with code that runs in Spark."""
-        frames, relation = self._delivery.frames, manifest.relation
-        changes = frames.logged(relation, units, self._log.directory.uri, batch, self._snapshot(manifest))
-        return frames.write([(relation, changes)], batch).outcome
 
     def _refuse_altered(self, manifest: Manifest, start: LSN, end: LSN) -> None:
         """TableAltered if the schema log has a command that makes another table of it than was read.

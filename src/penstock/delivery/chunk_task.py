@@ -1,54 +1,25 @@
-"""What runs in the executors of an import: a chunk of a table ▶ change batches ▶ ``sink.write`` ▶ a receipt. No Spark here."""
+"""What executors do for an import: a chunk of a table ▶ change batches ▶ ``sink.write`` ▶ a receipt."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock import failpoints
-from penstock.changes.batch import ChangeBatch
-from penstock.delivery.frame_parts import StagedRows
+from penstock.changes.batch import ChangeBatch, Relation
+from penstock.delivery.frame_parts import FramedReceipt, Inputs, StagedRows
 from penstock.delivery.writer import outcome
 from penstock.errors import PenstockError
-from penstock.imports.handover import ChunkReceipt, Handover
-from penstock.lsn import LSN, ZERO
-from penstock.postgres.reading.chunks import Chunk
-from penstock.postgres.reading.layout import TableLayout
+from penstock.imports.handover import ChunkReceipt, ChunkToCopy, CopiedChunk, Handover, KeptRows
+from penstock.lsn import ZERO
 from penstock.postgres.reading.read_chunk import ChunkReader
 from penstock.process import in_a_thread, step_back
 from penstock.rules.passage import NO_RULES, Passage
 from penstock.sinks.contract import Batch, ImportPart, Sink
 from penstock.storage import Directory
 
-if TYPE_CHECKING:
-    from penstock.spark.frames import Frames
-
-
-@dataclass(frozen=True)
-class ChunkToCopy:
-    job: int
-    layout: TableLayout
-    chunk: Chunk
-    from_lsn: LSN
-
-
-@dataclass(frozen=True)
-class CopiedChunk:
-    """What the queue in the source is told. ``error``: nothing was staged."""
-
-    job: int
-    number: int
-    rows: int = 0
-    bytes: int = 0
-    error: PenstockError | None = None
-    kept: KeptRows | None = None  # of a table with code that runs in Spark: it is not finished yet
-
-
-@dataclass(frozen=True)
-class KeptRows:
-    staging: str
-    snapshot: str | None
+WriteFramed = Callable[[Sequence[tuple[Relation, Inputs]], Batch], FramedReceipt]
 
 
 @dataclass(frozen=True)
@@ -105,16 +76,15 @@ def chunk_batch(wanted: ChunkToCopy, staging: str) -> Batch:
     return Batch(-1, ZERO, ZERO, staging, part)
 
 
-def finished(state_uri: str, frames: Frames, wanted: ChunkToCopy, read: CopiedChunk) -> CopiedChunk:
+def finished(handover: Handover, write: WriteFramed, wanted: ChunkToCopy, read: CopiedChunk) -> CopiedChunk:
     """On the driver: what code in Spark makes of rows that were kept for it ▶ ``sink.write`` ▶ the chunk's receipt."""
     assert read.kept is not None
     chunk, staging = wanted.chunk, read.kept.staging
     try:
-        done = frames.write([(wanted.layout.relation, StagedRows(staging))], chunk_batch(wanted, staging))
+        done = write([(wanted.layout.relation, StagedRows(staging))], chunk_batch(wanted, staging))
     except PenstockError as error:
         Directory(staging).delete_all()
         return CopiedChunk(read.job, read.number, error=error)
-    handover = Handover(Directory(state_uri), frames.sink_name)
     receipt = ChunkReceipt(chunk.number, read.rows, read.bytes, done.outcome, staging, chunk.after, read.kept.snapshot)
     handover.write_receipt(read.job, receipt)
     failpoints.reach(failpoints.CHUNK_STAGED)
