@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.state.lifecycle import Event, TableState, claimed, moves, next_state
+from penstock.state.lifecycle import ChunkState, Event, TableState, claimed, moves, next_state
 from penstock.subscription import migrations
 
 STATES = ("pending", "copying", "catching_up", "streaming", "failed", "removed", "expired")
@@ -76,3 +76,20 @@ def test_the_queue_in_the_source_takes_these_states_and_no_others() -> None:
     script = Path(migrations.__file__).with_name("migrations").joinpath("0001_imports.sql").read_text("utf-8")
     (allowed,) = re.findall(r"state text not null default 'pending'\s+check \(state in \((.*?)\)\)", script)
     assert allowed.replace("'", "").split(", ") == list(STATES)
+    (chunks,) = re.findall(r"state text not null default 'todo' check \(state in \((.*?)\)\)", script)
+    assert chunks.replace("'", "").split(", ") == [state.value for state in ChunkState]
+
+
+def test_the_diagram_in_the_docs_has_arrows_that_exist_and_every_step_of_an_import() -> None:
+    page = Path(__file__).resolve().parent.parent.joinpath("docs", "architecture.md").read_text("utf-8")
+    (diagram,) = re.findall(r"```mermaid\nstateDiagram-v2\n(.*?)```", page, re.DOTALL)
+    drawn = set(re.findall(r"(\w+) --> (\w+):", diagram))
+    possible = {move for event in Event for move in moves(event).items()}
+    assert drawn <= possible
+    steps = [
+        event for event in Event if event in (Event.PLANNED, Event.FAILED) or event.name.startswith(("CLAIMED", "PART"))
+    ]
+    changing = {(before, after) for event in steps for before, after in moves(event).items() if before != after}
+    assert changing - {("copying", "streaming")} <= drawn, (
+        "a sink may end an import without changes; the copier does not"
+    )

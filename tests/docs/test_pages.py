@@ -10,7 +10,7 @@ import pytest
 from tests.docs.pages import PAGES, ROOT, all_blocks, anchors, blocks, name, prose
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-LANGUAGES = {"yaml", "yaml fragment", "sh", "sql", "python", "json", "text"}
+LANGUAGES = {"yaml", "yaml fragment", "sh", "sql", "python", "json", "text", "mermaid"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -1,9 +1,4 @@
-"""The chunks of import jobs: who reads which, and how far they are.
-
-    todo       nobody has it, or a copier that is dead
-    copying    a copier reads it
-    staged     read and handed over: its receipt is there
-    done       committed by the sink
+"""The chunks of import jobs: which copier reads which, and in which state (``ChunkState``) they are.
 
 Chunks that are claimed together are one claim: they are read over one connection. A job's figures are kept in its own
 row, with every change of a chunk's state in the same statement. Whoever changes chunks locks their job first, so that no
@@ -23,6 +18,7 @@ from penstock.imports.job_record import LIVING, Job, read_jobs
 from penstock.postgres.connection import Connection, translated_errors
 from penstock.postgres.reading.chunks import Chunk
 from penstock.postgres.reading.layout import TableLayout
+from penstock.state.lifecycle import ChunkState
 
 _MOST_CHUNKS = 64
 _INSERTED_AT_ONCE = 500  # a JSON array of chunks with thousands of keys each has its limits
@@ -93,14 +89,14 @@ def chunks_again(connection: Connection, job_id: int, numbers: Sequence[int]) ->
     _record(connection, _AGAIN, {"job": job_id, "numbers": list(numbers)})
 
 
-def unfinished_chunks(connection: Connection, job_id: int) -> list[tuple[int, str]]:
+def unfinished_chunks(connection: Connection, job_id: int) -> list[tuple[int, ChunkState]]:
     """Number and state of those that no sink has committed, in their order."""
     with translated_errors("Reading the chunks of an import"):
         rows = connection.execute(
             "select number, state from penstock.import_chunks where job_id = %s and state <> 'done' order by number",
             [job_id],
         )
-        return [(number, state) for number, state in rows]
+        return [(number, ChunkState(state)) for number, state in rows]
 
 
 def _columns(found: Sequence[tuple[int, int, int]]) -> tuple[list[int], list[int]]:

@@ -26,7 +26,7 @@ from penstock.postgres.reading.chunks import Chunk, plan_chunks
 from penstock.postgres.reading.layout import Leaf, TableLayout, table_layout
 from penstock.postgres.transactions import running_transactions, still_running
 from penstock.settings.units import size_in_words
-from penstock.state.lifecycle import TableState, Trouble
+from penstock.state.lifecycle import ChunkState, TableState, Trouble
 from penstock.state.pipeline_state import PipelineState
 
 logger = logging.getLogger(__name__)
@@ -121,14 +121,14 @@ class TableCopy:
         unfinished = jobs.unfinished_chunks(connection, self.job.id)
         receipts = self._handover.receipts(self.job.id)  # before what is committed: from there they come
         staged = {*receipts, *self._handover.committed(self.job.id).chunks}
-        there = [number for number, state in unfinished if state != "staged" and number in staged]
+        there = [number for number, state in unfinished if state is not ChunkState.STAGED and number in staged]
         if there:
             figures = {number: self._handover.figures(self.job.id, number) for number in there}
             jobs.chunks_staged(connection, self.job.id, figures)
         lost = [number for number, state in unfinished if number not in staged]
         if lost and manifest.state is TableState.CATCHING_UP:
             return False
-        if again := [number for number, state in unfinished if state == "staged" and number not in staged]:
+        if again := [number for number, state in unfinished if state is ChunkState.STAGED and number not in staged]:
             jobs.chunks_again(connection, self.job.id, again)
         return True
 
@@ -207,8 +207,8 @@ class TableCopy:
             self.begin_anew(connection, self._because)  # a partition that was attached may have brought rows
             return
         unfinished = jobs.unfinished_chunks(connection, self.job.id)
-        jobs.chunks_done(connection, self.job.id, [number for number, state in unfinished if state == "todo"])
-        if any(state == "copying" for _, state in unfinished):
+        jobs.chunks_done(connection, self.job.id, [number for number, state in unfinished if state is ChunkState.TODO])
+        if any(state is ChunkState.COPYING for _, state in unfinished):
             return
         if self._to == ZERO:
             self._to = catalog.wal_marker(connection)
@@ -339,10 +339,10 @@ class TableCopy:
         committed = set(self._handover.committed(self.job.id).chunks)
         unfinished = jobs.unfinished_chunks(connection, self.job.id)
         # Not those that are being read as far as the queue knows: whoever read them has yet to say how many rows there were.
-        done = [number for number, state in unfinished if state == "staged" and number in committed]
+        done = [number for number, state in unfinished if state is ChunkState.STAGED and number in committed]
         if done:
             jobs.chunks_done(connection, self.job.id, done)
-        return any(state != "staged" for _, state in unfinished)
+        return any(state is not ChunkState.STAGED for _, state in unfinished)
 
     def _in_trouble(self, connection: Connection) -> bool:
         """What the delivery says of it. An error that may pass is shown; it tries again by itself."""

@@ -135,6 +135,15 @@ def claimed(planned: bool, copied: bool) -> Event:
     return Event.CLAIMED_PLANNED if planned else Event.CLAIMED_UNPLANNED
 
 
+class ChunkState(StrEnum):
+    """Of a chunk of a table that is being copied, in ``penstock.import_chunks``; set by ``imports/chunk_queue.py``."""
+
+    TODO = "todo"  # no copier has it, or one that is dead
+    COPYING = "copying"  # a copier claimed it, and an executor reads it
+    STAGED = "staged"  # read and handed over: its receipt is durable
+    DONE = "done"  # committed by the sink, or not needed any more
+
+
 class Trouble(StrEnum):
     """What the delivery tells the copier of an error with an import, and what the copier makes of it."""
 
