@@ -33,8 +33,8 @@ from penstock.subscription import subscription
 
 logger = logging.getLogger(__name__)
 
-_LOOK_SECONDS, _IDLE_LOOK_SECONDS = 0.1, 0.5  # with nothing in hand, the source is not asked all the time
-_TELL_SECONDS, _IDLE_TELL_SECONDS = 0.5, interval(10.0)
+_LOOK_SECONDS, _IDLE_LOOK_SECONDS = 0.1, 0.5  # with no import under way, the source is asked less often
+_REPORT_SECONDS, _IDLE_REPORT_SECONDS = 0.5, interval(10.0)
 _PATIENCE_SECONDS = 20.0
 _FIRST_RETRY_SECONDS, _MOST_RETRY_SECONDS = interval(2.0), interval(300.0)
 
@@ -55,18 +55,18 @@ class Copier:
         self._read_chunks, self._moved_keys = read_chunks, moved_keys
         self._url = config.source.url.get_secret_value()
         self._copies: dict[int, TableCopy] = {}
-        self._queue = threading.Lock()  # of the coordinator's connection to the queue
+        self._queue_lock = threading.Lock()  # of the coordinator's connection to the queue
         self._connection: Connection | None = None
-        self._workers_queue = threading.Lock()  # of the connection that the workers share
+        self._workers_lock = threading.Lock()  # of the connection that the workers share
         self._workers_connection: Connection | None = None
-        self._troubles: deque[tuple[int, PenstockError]] = deque()  # of chunks; from the workers to the coordinator
+        self._chunk_errors: deque[tuple[int, PenstockError]] = deque()  # of chunks; from the workers to the coordinator
         self._copier = 0
         self._copying: Copying | None = None
         self._end = threading.Event()
         self._backoffs: dict[tuple[str, int], Backoff] = {}
         self._refused: dict[tuple[str, int], str] = {}
-        self._known: list[Job] = []  # the imports that concern us, a moment ago
-        self._open: set[str] | None = None  # sinks with imports to come; None: not known yet
+        self._recorded: list[Job] = []  # the imports that concern us, a moment ago
+        self._open_sinks: set[str] | None = None  # sinks with imports to come; None: not known yet
         workers = config.copying_workers
         self._threads = [threading.Thread(target=self._coordinate, name="imports", daemon=True)] + [
             threading.Thread(target=self._work, name=f"copy {number}", daemon=True) for number in range(workers)
@@ -87,13 +87,13 @@ class Copier:
             thread.start()
 
     def stop(self) -> None:
-        """A chunk that is being read is abandoned; whoever comes next reads it again."""
+        """A chunk that is being read is abandoned; the next copier reads it again."""
         self._end.set()
         deadline = time.monotonic() + _PATIENCE_SECONDS  # for all of them together
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         with suppress(PenstockError):
-            self._tell()
+            self._report()
         for connection in (self._workers_connection, self._connection):
             if connection is not None:
                 connection.close()  # and with the latter, our claims
@@ -102,7 +102,7 @@ class Copier:
         """Whether there is something left to do for sinks that are not given up."""
         if not self._task.once:
             return False
-        if self._copying is None or self._open is None or not self._open <= set(given_up):
+        if self._copying is None or self._open_sinks is None or not self._open_sinks <= set(given_up):
             return True
         # Publications that come in bring tables.
         return self._task.tables is None and not in_step(self._state.parts, self._copying.publications)
@@ -112,9 +112,9 @@ class Copier:
             raise ImportFailed(" ".join(self._refused.values()))
 
     @contextmanager
-    def _queued(self) -> Iterator[Connection]:
-        """The connection to the queue, made anew when it broke. A new one is a new copier: the claims of the old are free."""
-        with self._queue:
+    def _coordinator_connection(self) -> Iterator[Connection]:
+        """To the queue; opened again when it broke. A new connection is a new copier: the claims of the old one are free."""
+        with self._queue_lock:
             if self._connection is None or self._connection.closed or self._connection.broken:
                 self._copies.clear()
                 connection = connect(self._url, application_name="penstock imports")
@@ -124,34 +124,34 @@ class Copier:
             yield self._connection
 
     @contextmanager
-    def _workers_queued(self) -> Iterator[Connection]:
+    def _worker_connection(self) -> Iterator[Connection]:
         """Beside the coordinator's, which is busy for longer."""
-        with self._workers_queue:
+        with self._workers_lock:
             if self._workers_connection is None or self._workers_connection.closed:
                 self._workers_connection = connect(self._url, application_name="penstock imports")
             yield self._workers_connection
 
     def _shared(self, connection: Connection) -> Copying:
         config = self._config
-        found = subscription.find(connection, config.name, config.source.publications)
-        if found is None:
+        subscribed = subscription.find(connection, config.name, config.source.publications)
+        if subscribed is None:
             raise SourceUnavailable(
                 f'The subscription "{config.name}" does not exist on the source.', "Run `penstock init`."
             )
-        return Copying(config, self._state, found.publications, self._moved_keys)
+        return Copying(config, self._state, subscribed.publications, self._moved_keys)
 
     # The coordinator.
 
     def _coordinate(self) -> None:
-        backoff, next_word, busy = Backoff(), 0.0, True
+        backoff, next_report, busy = Backoff(), 0.0, True
         while not self._end.wait(_LOOK_SECONDS if busy else _IDLE_LOOK_SECONDS):
             try:
-                self._look()
+                self._advance_all()
                 was_busy, busy = busy, bool(self._copies) or self.unfinished()
                 starts_long_step = any(copy.starts_long_step for copy in self._copies.values())
-                if time.monotonic() >= next_word or (was_busy and not busy) or starts_long_step:
-                    self._tell()
-                    next_word = time.monotonic() + (_TELL_SECONDS if busy else _IDLE_TELL_SECONDS)
+                if time.monotonic() >= next_report or (was_busy and not busy) or starts_long_step:
+                    self._report()
+                    next_report = time.monotonic() + (_REPORT_SECONDS if busy else _IDLE_REPORT_SECONDS)
                 backoff.reset()
             except PenstockError as error:
                 delay = next(backoff)
@@ -159,35 +159,37 @@ class Copier:
                 self._end.wait(delay)
             except Exception:
                 logger.exception("A fault in the copier.")
-                self._let_go()
+                self._release_claims()
                 self._end.wait(next(backoff))
 
-    def _let_go(self) -> None:
-        """Of the connection, and with it of our claims."""
-        with self._queue:
+    def _release_claims(self) -> None:
+        """The claims end with the connection."""
+        with self._queue_lock:
             self._copies.clear()
             if self._connection is not None:
                 self._connection.close()
 
-    def _look(self) -> None:
-        with self._queued() as connection:
+    def _advance_all(self) -> None:
+        with self._coordinator_connection() as connection:
             assert self._copying is not None
             name, tables = self._config.name, self._task.tables
-            at_once = self._task.once and self._open is None  # somebody has mended it, and asks for it now
+            at_once = (
+                self._task.once and self._open_sinks is None
+            )  # the user may have fixed the cause, and asks for it now
             for job in jobs.claim_jobs(connection, name, self._copier, self._sinks, tables, at_once):
                 self._copies[job.id] = TableCopy(job, self._copying)
         full = self._state.log.contents().bytes >= self._config.log.max_bytes
-        with self._queued() as connection:
-            self._heed_troubles(connection)
+        with self._coordinator_connection() as connection:
+            self._handle_errors(connection)
             for number, copy in list(self._copies.items()):
                 if not copy.ended:
                     self._advance(connection, copy, full)
                 if copy.ended:
                     self._copies.pop(number, None)
 
-    def _heed_troubles(self, connection: Connection) -> None:
-        while self._troubles:
-            job, error = self._troubles.popleft()
+    def _handle_errors(self, connection: Connection) -> None:
+        while self._chunk_errors:
+            job, error = self._chunk_errors.popleft()
             copy = self._copies.get(job)
             if copy is None:  # another copier's job, of which we read a chunk; a changed layout it sees by itself
                 if not isinstance(error, LayoutChanged):
@@ -210,7 +212,7 @@ class Copier:
             self._refuse(connection, copy, error)
 
     def _refuse(self, connection: Connection, copy: TableCopy, error: PenstockError) -> None:
-        """It is tried again later, and the others go on."""
+        """It is tried again later; the other imports continue."""
         key = _key(copy.job)
         delay = next(self._backoffs.setdefault(key, Backoff(first=_FIRST_RETRY_SECONDS, most=_MOST_RETRY_SECONDS)))
         self._refused[key] = _refusal(copy.job, in_words(error))
@@ -219,26 +221,28 @@ class Copier:
         )
         copy.give_up(connection, error, delay)
 
-    def _tell(self) -> None:
-        with self._queued() as connection:
-            known = jobs.active_jobs(connection, self._config.name)
+    def _report(self) -> None:
+        with self._coordinator_connection() as connection:
+            current = jobs.active_jobs(connection, self._config.name)
             phases = {number: Phase(copy.phase, copy.waiting_for) for number, copy in self._copies.items()}
-            write_progress(self._state.parts, known, phases)
-            by_id = {job.id: job for job in known if job.state is not TableState.REMOVED}
+            write_progress(self._state.parts, current, phases)
+            by_id = {job.id: job for job in current if job.state is not TableState.REMOVED}
             for number, copy in list(self._copies.items()):
                 if number not in by_id:  # removed, or to be copied again
                     copy.abandon()
                 if number not in by_id or by_id[number].copier != self._copier:  # or another's by now
                     self._copies.pop(number)
-        self._known = [job for job in known if job.sink in self._sinks and self._wanted(job)]
-        for job in self._known:
+        self._recorded = [job for job in current if job.sink in self._sinks and self._concerns(job)]
+        for job in self._recorded:
             if not job.state.being_imported:
                 self._refused.pop(_key(job), None)
             elif job.state is TableState.FAILED:  # also if it was another copier that failed
                 self._refused.setdefault(_key(job), _refusal(job, job.error or ""))
-        self._open = {job.sink for job in self._known if job.state.being_imported and _key(job) not in self._refused}
+        self._open_sinks = {
+            job.sink for job in self._recorded if job.state.being_imported and _key(job) not in self._refused
+        }
 
-    def _wanted(self, job: Job) -> bool:
+    def _concerns(self, job: Job) -> bool:
         return self._task.tables is None or job.table_oid in self._task.tables
 
     # The workers.
@@ -264,13 +268,13 @@ class Copier:
     def _copy_some(self) -> bool:
         """One Spark task: a chunk of a large table, or several small ones of one sink. Of whatever copier's import."""
         copied_here = any(copy.being_copied for copy in list(self._copies.values()))
-        if not copied_here and not any(job.state is TableState.COPYING for job in self._known):
+        if not copied_here and not any(job.state is TableState.COPYING for job in self._recorded):
             return False
         sinks = [name for name in self._sinks if not self._too_many_receipts(name)]
         if not sinks:
             return False
         copy = self._config.source.copying
-        with self._workers_queued() as connection:
+        with self._worker_connection() as connection:
             claimed = jobs.claim_chunks(
                 connection, self._config.name, self._copier, copy.chunk_bytes, copy.max_connections,
                 sinks=sinks, tables=self._task.tables,
@@ -283,7 +287,7 @@ class Copier:
         except BaseException:
             self._give_back(claimed)
             raise
-        self._note(results)
+        self._record(results)
         self._keep_rate(sum(result.rows for result in results), begun)
         return True
 
@@ -296,23 +300,23 @@ class Copier:
         ]
         return self._read_chunks(claimed[0][0].sink, chunks, self._copying.publications)
 
-    def _note(self, results: Sequence[CopiedChunk]) -> None:
+    def _record(self, results: Sequence[CopiedChunk]) -> None:
         passing: PenstockError | None = None
-        with self._workers_queued() as connection:
+        with self._worker_connection() as connection:
             for result in results:
                 if result.error is None:
                     jobs.chunks_staged(connection, result.job, {result.number: (result.rows, result.bytes)})
                 else:
                     jobs.chunks_again(connection, result.job, [result.number])
-                if result.error is not None and not _passes(result.error):
-                    self._troubles.append((result.job, result.error))
-                passing = result.error if result.error is not None and _passes(result.error) else passing
+                if result.error is not None and not _is_transient(result.error):
+                    self._chunk_errors.append((result.job, result.error))
+                passing = result.error if result.error is not None and _is_transient(result.error) else passing
         if passing is not None:
             raise passing
 
     def _give_back(self, claimed: Sequence[tuple[Job, Chunk]]) -> None:
         try:
-            with self._workers_queued() as connection:
+            with self._worker_connection() as connection:
                 for job, chunk in claimed:
                     jobs.chunks_again(connection, job.id, [chunk.number])
         except PenstockError as error:
@@ -321,7 +325,7 @@ class Copier:
     def _too_many_receipts(self, sink: str) -> bool:
         """The sink does not keep up: what is staged takes room on disk."""
         own = [copy.job for copy in list(self._copies.values()) if copy.being_copied]
-        others = [job for job in self._known if job.state is TableState.COPYING]
+        others = [job for job in self._recorded if job.state is TableState.COPYING]
         large = {job.id for job in own + others if job.sink == sink and job.chunks > 1}
         handover = Handover(self._state.root, sink)
         return sum(len(handover.receipts(job)) for job in large) > 2 * self._config.copying_workers
@@ -340,6 +344,6 @@ def _refusal(job: Job, because: str) -> str:
     return f'{job.qualified_name} into "{job.sink}" was not imported: {because}'
 
 
-def _passes(error: PenstockError) -> bool:
-    """Such as a lost connection: the chunk is read again, and the import goes on."""
+def _is_transient(error: PenstockError) -> bool:
+    """Such as a lost connection: the chunk is read again, and the import continues."""
     return policy_for(error).verdict is Verdict.RETRY
