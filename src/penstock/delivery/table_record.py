@@ -85,9 +85,7 @@ class TableRecord:
             return TableState.STREAMING
         if job in self._lost:
             return TableState.FAILED
-        if parts is None:
-            return TableState.PENDING
-        return TableState.COPYING if parts.replayed is None else TableState.CATCHING_UP
+        return TableState.PENDING if parts is None else parts.state
 
     def admission(self) -> Admission:
         return read_admission(self._parts, self._sink)

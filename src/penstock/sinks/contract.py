@@ -44,6 +44,7 @@ from penstock.schema.kinds import SchemaChange
 from penstock.schema.log.row import LoggedCommand
 from penstock.sinks.dead_letters import DeadLetters
 from penstock.sinks.settings import SinkSettings
+from penstock.state.lifecycle import TableState
 
 if TYPE_CHECKING:
     from penstock.sinks.verifying import VerifiableTarget
@@ -108,6 +109,11 @@ class UnderWay:
 
     rows: frozenset[int] = frozenset()
     replayed: LSN | None = None
+
+    @property
+    def state(self) -> TableState:
+        """Of the table in the sink, by what the sink holds."""
+        return TableState.COPYING if self.replayed is None else TableState.CATCHING_UP
 
 
 @dataclass(frozen=True)
