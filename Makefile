@@ -13,7 +13,7 @@ ROUNDS ?= 20
 SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test unit lint ruff mypy pytest archive bench soak clean
+.PHONY: help venv demo test unit lint ruff mypy pytest archive bench soak constraints clean
 
 help:
 	@echo "make demo    set up, then watch Penstock copy a small shop into DuckDB"
@@ -26,12 +26,12 @@ help:
 
 venv: $(STAMP)
 
-# Installed again only when pyproject.toml changed.
-$(STAMP): pyproject.toml
+# Installed again only when pyproject.toml or constraints.txt changed.
+$(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Penstock needs Python 3.11 or newer on PATH; install it, or name it: make PYTHON=…" >&2; exit 1; }
 	@test -x $(BIN)/python || { echo "Making $(VENV) with $(PYTHON)" >&2; "$(PYTHON)" -m venv $(VENV); }
 	@echo "Installing Penstock and what it needs into $(VENV)" >&2
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt -e '.[dev]'
 	@touch $(STAMP)
 
 demo: venv
@@ -61,6 +61,14 @@ pytest: archive
 
 unit: venv
 	$(PYTEST) -n 2 --unit -q
+
+# The newest versions that pyproject.toml allows, in an environment of their own; `make test` tells whether they work.
+constraints:
+	@rm -rf build/constraints && "$(PYTHON)" -m venv build/constraints
+	@build/constraints/bin/python -m pip install --quiet --disable-pip-version-check --no-input -e '.[dev]'
+	@{ echo '# The versions that the tests run with. After a change of dependencies: make constraints'; \
+		build/constraints/bin/python -m pip freeze --exclude-editable; } > constraints.txt
+	@rm -rf build/constraints
 
 bench: venv
 	@$(BIN)/python -m bench

@@ -15,9 +15,9 @@ _START = "import sys; from penstock.cli.main import main; sys.argv[0] = 'penstoc
 
 
 class DemoProcess:
-    """``penstock demo`` in a directory of its own; ``output`` grows while it runs."""
+    """``penstock demo`` in a directory of its own; ``output`` grows while it runs. ``python``: of another environment."""
 
-    def __init__(self, directory: Path, *arguments: str) -> None:
+    def __init__(self, directory: Path, *arguments: str, python: str = sys.executable) -> None:
         self.temporary = directory / "temporary"
         self.temporary.mkdir()
         os.chmod(directory, 0o755)  # as root, the server is another user
@@ -25,7 +25,7 @@ class DemoProcess:
         self.output = ""
         self._family: dict[int, psutil.Process] = {}
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _START, "demo", *arguments],
+            [python, "-c", _START, "demo", *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=directory,
             env={**os.environ, "TMPDIR": str(self.temporary), "PYTHONUNBUFFERED": "1"},
         )  # fmt: skip

