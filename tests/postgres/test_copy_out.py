@@ -86,6 +86,15 @@ def test_without_encryption_the_socket_is_read_by_ourselves(
     assert rows_of(copy_out(connection, query)) == b"1\n2\n3\n"
 
 
+def test_the_environment_can_have_every_copy_read_through_libpq(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = as_sql("select i from generate_series(1, 3) i")
+    monkeypatch.setattr(module, "past_libpq", lambda connection, command: iter([b"ours"]))
+    monkeypatch.setenv("PENSTOCK_COPY", "libpq")
+    assert rows_of(copy_out(connection, query)) == b"1\n2\n3\n"
+
+
 @both_ways
 def test_the_transaction_goes_on_afterwards(connection: Connection, way: Way) -> None:
     flags = os.get_blocking(connection.pgconn.socket)

@@ -1,7 +1,8 @@
 """COPY (query) TO STDOUT as CSV, in large pieces.
 
 libpq hands out one row at a time, which costs more than a microsecond of Python each: more than the server needs for
-it. On a connection without encryption we read the socket ourselves instead, as many rows at once as there are:
+it. On a connection without encryption we read the socket ourselves instead, as many rows at once as there are
+(docs/decisions/0020-copy-from-the-socket.md; ``PENSTOCK_COPY=libpq`` switches it off):
 
 1. Between two commands libpq has read everything that the server sent, and the server sends nothing unasked. So nothing
    is lost between libpq and us if we write the command to the socket and read its answer.
@@ -173,6 +174,7 @@ def error_of(body: bytes) -> psycopg.Error:
 PIECE_BYTES = 4 << 20
 
 _PATIENCE = 5.0  # for the end of a query that was cancelled
+SWITCH = "PENSTOCK_COPY"  # in the environment: ``libpq`` reads every COPY through libpq
 _SILENCE = 1.0  # after which what has come is looked at, whatever it is
 _STATES = {b"I": pq.TransactionStatus.IDLE, b"T": pq.TransactionStatus.INTRANS, b"E": pq.TransactionStatus.INERROR}
 # CopyOutResponse, CopyDone, CommandComplete, NoticeResponse, ParameterStatus, NotificationResponse.
@@ -186,7 +188,7 @@ def copy_out(connection: Connection, query: sql.Composed) -> Generator[pa.Buffer
     ``close()`` of the iterator, the connection is ready for the next command, or closed.
     """
     command = sql.SQL("copy ({}) to stdout (format csv)").format(query)
-    if encrypted(connection):
+    if os.environ.get(SWITCH) == "libpq" or encrypted(connection):
         return through_libpq(connection, command)
     return past_libpq(connection, command)
 
