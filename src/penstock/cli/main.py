@@ -12,13 +12,15 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import dead_letter_commands as dead_letter_verbs
-from penstock.cli import inspect_commands as look_verbs
-from penstock.cli import log_commands as log_verbs
-from penstock.cli import pipeline_commands as pipeline_verbs
-from penstock.cli import rules_commands as rules_verbs
-from penstock.cli import table_commands as table_verbs
-from penstock.cli import verify_command as verify_verb
+from penstock.cli import (
+    dead_letter_commands,
+    inspect_commands,
+    log_commands,
+    pipeline_commands,
+    rules_commands,
+    table_commands,
+    verify_command,
+)
 from penstock.cli.invocation import Invocation, LogFormat
 from penstock.errors import ConfigError, PenstockError
 from penstock.logs import show_error, show_faults_in_a_line
@@ -80,19 +82,19 @@ def prepare() -> None:
     typer.echo(f"{made}, {made.stat().st_size / 1e6:.0f} MB. It can be removed at any time.")
 
 
-app.command()(pipeline_verbs.init)
-app.command()(pipeline_verbs.destroy)
-app.command()(look_verbs.check)
-app.command()(pipeline_verbs.run)
-app.command()(pipeline_verbs.capture)
-app.command()(pipeline_verbs.deliver)
-app.command()(pipeline_verbs.copy)
-app.add_typer(table_verbs.app, name="tables")
-app.command()(look_verbs.status)
-app.command()(verify_verb.verify)
-app.add_typer(log_verbs.app, name="log")
-app.add_typer(dead_letter_verbs.app, name="dead-letters")
-app.add_typer(rules_verbs.app, name="rules")
+app.command()(pipeline_commands.init)
+app.command()(pipeline_commands.destroy)
+app.command()(inspect_commands.check)
+app.command()(pipeline_commands.run)
+app.command()(pipeline_commands.capture)
+app.command()(pipeline_commands.deliver)
+app.command()(pipeline_commands.copy)
+app.add_typer(table_commands.app, name="tables")
+app.command()(inspect_commands.status)
+app.command()(verify_command.verify)
+app.add_typer(log_commands.app, name="log")
+app.add_typer(dead_letter_commands.app, name="dead-letters")
+app.add_typer(rules_commands.app, name="rules")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 from pydantic import BeforeValidator, Field, model_validator
 
 from penstock.changes.batch import Column, Int64s
-from penstock.rules.transforms import drawn_numbers as number_text
-from penstock.rules.transforms import moment_text
+from penstock.rules.transforms import drawn_numbers, moment_text
 from penstock.rules.transforms.contract import Example, Row, Transform
 from penstock.rules.transforms.generator import (
     DATES,
@@ -87,7 +86,7 @@ class Truncate(Transform):
         if self.unit is not None:
             unit = self.unit
             return moment_text.rewritten(values, lambda moments, _: _floor(moments, unit))
-        return number_text.rewritten(values, lambda wholes, scale, _: _cut(wholes, scale, self.digits or 0, "down"))
+        return drawn_numbers.rewritten(values, lambda wholes, scale, _: _cut(wholes, scale, self.digits or 0, "down"))
 
 
 class Round(Transform):
@@ -119,17 +118,17 @@ class Round(Transform):
         if self.unit is not None:
             unit = self.unit
             return moment_text.rewritten(values, lambda moments, _: _temporal(pc.round_temporal, moments, unit, 1))
-        return number_text.rewritten(values, lambda wholes, scale, _: _cut(wholes, scale, self.digits or 0, "near"))
+        return drawn_numbers.rewritten(values, lambda wholes, scale, _: _cut(wholes, scale, self.digits or 0, "near"))
 
 
-def _cut(wholes: number_text.Wholes, scale: int, digits: int, how: str) -> tuple[number_text.Wholes, int]:
+def _cut(wholes: drawn_numbers.Wholes, scale: int, digits: int, how: str) -> tuple[drawn_numbers.Wholes, int]:
     """Never more digits than there were: an integer stays one."""
     if digits >= scale:
         return wholes, scale
     step = 10 ** (scale - digits)
     if step >= _SAFE and wholes.dtype != object:
         wholes = wholes.astype(object)
-    cut = number_text.truncated(wholes, step) if how == "down" else number_text.rounded(wholes, step)
+    cut = drawn_numbers.truncated(wholes, step) if how == "down" else drawn_numbers.rounded(wholes, step)
     kept = max(digits, 0)
     return cut // 10 ** (scale - kept), kept
 
@@ -173,21 +172,21 @@ class Bucket(Transform):
             return misfit_of_moments(column, self.unit)
         if base_of(column) in INTEGERS and self.size != self.size.to_integral_value():
             return f"a bucket of {self.size} begins between integers, and the column is {column.type_name}"
-        digits = number_text.taken_apart(f"{self.size:f}")[1]
+        digits = drawn_numbers.taken_apart(f"{self.size:f}")[1]
         return not_of(column, NUMBERS, "a number") or too_many_digits(column, 0, digits)
 
     def change(self, values: pa.StringArray, row: Row) -> pa.StringArray:
         if self.unit is not None:
             unit = self.unit
             return moment_text.rewritten(values, lambda moments, _: _floor(moments, unit, self.multiple))
-        return number_text.rewritten(values, self._begin)
+        return drawn_numbers.rewritten(values, self._begin)
 
-    def _begin(self, wholes: number_text.Wholes, scale: int, rows: Int64s) -> tuple[number_text.Wholes, int]:
-        size, digits = number_text.taken_apart(f"{self.size:f}")
+    def _begin(self, wholes: drawn_numbers.Wholes, scale: int, rows: Int64s) -> tuple[drawn_numbers.Wholes, int]:
+        size, digits = drawn_numbers.taken_apart(f"{self.size:f}")
         common = max(scale, digits)
         step, drop = size * 10 ** (common - digits), 10 ** (common - digits)
         small = step < _SAFE and common - scale <= 1
-        begin = number_text.floor_to(
-            number_text.rescaled(wholes if small else wholes.astype(object), scale, common), step
+        begin = drawn_numbers.floor_to(
+            drawn_numbers.rescaled(wholes if small else wholes.astype(object), scale, common), step
         )
         return begin // drop, digits

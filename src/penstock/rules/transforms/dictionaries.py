@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.changes.batch import Int64s
-from penstock.rules.transforms import contract as extra
+from penstock.rules.transforms import contract
 from penstock.settings.mistakes import mistake, nearest, quoted
 
 FAKER = "40.54.0"
@@ -83,8 +83,8 @@ def of(words: pa.StringArray) -> Dictionary:
 @lru_cache(maxsize=64)
 def load(transform: str) -> None:
     """Faker, in the version that the lists belong to, or a ConfigError."""
-    extra.load("faker", transform)
-    extra.check_version("faker", FAKER, transform)
+    contract.load("faker", transform)
+    contract.check_version("faker", FAKER, transform)
 
 
 def check_locale(locale: str) -> str:

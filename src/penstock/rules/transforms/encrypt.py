@@ -9,7 +9,7 @@ import pyarrow as pa
 from pydantic import Field, SecretStr, field_validator
 
 from penstock.changes.batch import Column
-from penstock.rules.transforms import contract as extra
+from penstock.rules.transforms import contract
 from penstock.rules.transforms.contract import Example, Row, Transform, per_distinct
 from penstock.rules.transforms.generator import not_text
 from penstock.settings.mistakes import mistake
@@ -61,10 +61,10 @@ class Encrypt(Transform):
         return not_text(column, _SHORTEST[self.encoding])
 
     def prepare(self) -> None:
-        extra.load("cryptography.hazmat.primitives.ciphers.aead", self.name)
+        contract.load("cryptography.hazmat.primitives.ciphers.aead", self.name)
 
     def change(self, values: pa.StringArray, row: Row) -> pa.StringArray:
-        library: Any = extra.load("cryptography.hazmat.primitives.ciphers.aead", self.name)
+        library: Any = contract.load("cryptography.hazmat.primitives.ciphers.aead", self.name)
         cipher = library.AESSIV(bytes.fromhex(self.key_hex.get_secret_value()))
         bound = None if self.associated_data is None else [self.associated_data.encode()]
 

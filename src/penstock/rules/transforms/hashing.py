@@ -11,7 +11,7 @@ import pyarrow as pa
 from pydantic import Field, SecretStr, model_validator
 
 from penstock.changes.batch import Column
-from penstock.rules.transforms import contract as extra
+from penstock.rules.transforms import contract
 from penstock.rules.transforms.contract import Example, Row, Transform, per_distinct
 from penstock.rules.transforms.generator import not_text
 from penstock.settings.mistakes import mistake
@@ -65,7 +65,7 @@ class Hash(Transform):
 
     def prepare(self) -> None:
         if self.algorithm == "xxhash":
-            extra.load("xxhash", self.name)
+            contract.load("xxhash", self.name)
 
     def change(self, values: pa.StringArray, row: Row) -> pa.StringArray:
         digest, digits = _ALGORITHMS[self.algorithm](self.salt.get_secret_value().encode()), self._digits
@@ -85,7 +85,7 @@ def _blake2(salt: bytes) -> Callable[[bytes], str]:
 
 
 def _xxhash(salt: bytes) -> Callable[[bytes], str]:
-    library: Any = extra.load("xxhash", Hash.name)
+    library: Any = contract.load("xxhash", Hash.name)
     seed = int.from_bytes(hashlib.blake2b(salt, digest_size=8).digest(), "little") if salt else 0
     return lambda value: str(library.xxh3_128_hexdigest(value, seed))
 

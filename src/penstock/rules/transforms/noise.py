@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 from pydantic import BeforeValidator, Field, model_validator
 
 from penstock.changes.batch import Column, Int64s
-from penstock.rules.transforms import drawn_numbers as number_text
-from penstock.rules.transforms import moment_text
+from penstock.rules.transforms import drawn_numbers, moment_text
 from penstock.rules.transforms.coarse import misfit_of_moments
 from penstock.rules.transforms.contract import Example, Row, flags
 from penstock.rules.transforms.generator import NUMBERS, Draws, Generator, not_of, whole_range
@@ -78,9 +77,9 @@ class Noise(Generator):
         if self.interval is not None:
             span = abs(self.interval)
             return moment_text.rewritten(values, lambda moments, rows: moments + _moved(parts[rows], span))
-        return number_text.rewritten(values, lambda wholes, scale, rows: self._noisy(wholes, scale, parts[rows]))
+        return drawn_numbers.rewritten(values, lambda wholes, scale, rows: self._noisy(wholes, scale, parts[rows]))
 
-    def _noisy(self, wholes: number_text.Wholes, scale: int, parts: Int64s) -> tuple[number_text.Wholes, int]:
+    def _noisy(self, wholes: drawn_numbers.Wholes, scale: int, parts: Int64s) -> tuple[drawn_numbers.Wholes, int]:
         amount = (self.amount or Decimal(0)).scaleb(scale)
         if wholes.dtype == object or amount >= _SAFE or (self.ratio or 0) > 1:
             span = _exact_spans(wholes, self.ratio) if self.ratio is not None else int(amount)
@@ -103,9 +102,9 @@ def _moved(parts: Int64s, span: int | Int64s) -> Int64s:
     return moved
 
 
-def _exact_spans(wholes: number_text.Wholes, ratio: Decimal) -> number_text.Wholes:
-    size, digits = number_text.taken_apart(f"{ratio:f}")
-    spans: number_text.Wholes = abs(wholes.astype(object)) * size // 10**digits
+def _exact_spans(wholes: drawn_numbers.Wholes, ratio: Decimal) -> drawn_numbers.Wholes:
+    size, digits = drawn_numbers.taken_apart(f"{ratio:f}")
+    spans: drawn_numbers.Wholes = abs(wholes.astype(object)) * size // 10**digits
     return spans
 
 

@@ -18,7 +18,6 @@ from penstock.changes.batch import Relation
 from penstock.errors import SinkRefused, SourceError
 from penstock.postgres.connection import Connection, connect
 from penstock.schema import table_ddl, type_ddl
-from penstock.schema import type_ddl as sequence_ddl
 from penstock.schema.log import triggers as schema_log
 from penstock.schema.required_objects import missing_extensions, missing_objects, required_extensions, required_objects
 from penstock.schema.sequence_definition import SequenceDefinition, read_sequences
@@ -121,7 +120,7 @@ class Shapes:
         with connect(self._source, application_name=f"penstock {self._sink}") as source:
             sequences = read_sequences(source, list(tables))
         for sequence in sequences:
-            target.execute(sequence_ddl.set_sequence(sequence, places))
+            target.execute(type_ddl.set_sequence(sequence, places))
 
     def renew_types(self, target: Connection, oids: Sequence[int]) -> None:
         """The enums of these tables get the labels that the source's have by now. They can be used in the next transaction.
@@ -145,7 +144,7 @@ class Shapes:
         with connect(self._source, application_name=f"penstock {self._sink}") as source:
             sequences: list[SequenceDefinition] = read_sequences(source, oids)
         for sequence in sequences:
-            own = sequence_ddl.own_sequence(sequence, places)
+            own = type_ddl.own_sequence(sequence, places)
             if own is not None:
                 target.execute(own)
 
@@ -208,7 +207,7 @@ class Shapes:
             target.execute(type_ddl.create_type(type_))
         for sequence in sequences:
             if not sequence.is_identity:
-                target.execute(sequence_ddl.create_sequence(sequence))
+                target.execute(type_ddl.create_sequence(sequence))
 
 
 def _describes(definition: TableDefinition, relation: Relation) -> bool:
