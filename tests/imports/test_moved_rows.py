@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.changes.batch import ChangeBatch, Relation
+from penstock.changes.toast import FIXED_WIDTH
 from penstock.imports import moved_rows
 from penstock.imports.moved_rows import (
     Keys,
@@ -193,7 +194,7 @@ def test_a_table_of_fixed_widths_never_lacks_a_value(table: Relation, may: bool)
 
 @pytest.mark.parametrize("database", [16, 18], indirect=True)
 def test_the_widths_are_fixed_in_postgres(connection: Connection) -> None:
-    names = sorted(moved_rows._FIXED_WIDTH - {"enum"})
+    names = sorted(FIXED_WIDTH - {"enum"})
     rows = connection.execute(
         "select typname::text from pg_type where typname = any(%s) and typlen > 0 "
         "and typnamespace = 'pg_catalog'::regnamespace order by typname collate \"C\"",

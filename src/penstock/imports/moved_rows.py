@@ -20,6 +20,7 @@ from penstock.changelog.log import ChangeLog
 from penstock.changelog.units import PlanRunner, WorkUnit, change_batches, plan
 from penstock.changes.batch import OLD_FULL, OLD_NONE, UPDATE, Bools, ChangeBatch, Relation
 from penstock.changes.net import codes
+from penstock.changes.toast import may_be_toasted
 from penstock.lsn import LSN, ZERO
 from penstock.postgres.reading.chunks import Chunk
 
@@ -31,22 +32,12 @@ KEYS_PER_CHUNK = 5000
 
 _TIDY_EVERY = 100_000  # keys that are gathered before those that are there twice go
 
-# Types of fixed width: never TOASTed. All others may be, however short they are declared: what counts is the whole row.
-_FIXED_WIDTH = frozenset(
-    {
-        "bool", "int2", "int4", "int8", "oid", "float4", "float8", "money", "date", "time", "timetz", "timestamp",
-        "timestamptz", "interval", "uuid", "enum", "char", "name", "xid", "xid8", "cid", "tid", "pg_lsn", "macaddr",
-        "macaddr8", "point", "lseg", "line", "box", "circle", "regclass", "regproc", "regprocedure", "regoper",
-        "regoperator", "regtype", "regrole", "regnamespace", "regconfig", "regdictionary", "regcollation",
-    }
-)  # fmt: skip
-
 
 def may_lack_values(relation: Relation) -> bool:
     """Whether an update of the table may come without a value that it has. Key columns always come."""
     if relation.identity == "f":
         return False
-    return any(column.base not in _FIXED_WIDTH and column.name not in relation.key for column in relation.columns)
+    return any(may_be_toasted(column) and column.name not in relation.key for column in relation.columns)
 
 
 def moved_keys(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.changes.batch import OWN_SCHEMA, Column, Relation
+from penstock.changes.toast import may_be_toasted
 from penstock.errors import ConfigError
 from penstock.findings import Finding
 from penstock.rules.checks.source_tables import SourceTable
@@ -23,13 +24,6 @@ from penstock.rules.where.filters import outcome_apart, test_of
 from penstock.rules.where.operands import UnfitOperand
 from penstock.settings.mistakes import nearest, show_path
 
-# Types of a fixed or a short length: never stored apart.
-_INLINE = {
-    "bool", "int2", "int4", "int8", "oid", "float4", "float8", "date", "time", "timetz", "timestamp", "timestamptz",
-    "interval", "uuid", "enum", "char", "name", "money", "inet", "cidr", "macaddr", "macaddr8", "pg_lsn", "point", "xid8",
-}  # fmt: skip
-_SHORT = 5  # characters, of up to four bytes
-_SHORT_NUMERIC = 20  # digits
 _SHOWN = 5
 _LONGEST_NAME = 63  # bytes
 
@@ -202,7 +196,7 @@ class _RuleCheck:
             )
         for other in sorted(transform.columns() - relation.columns_by_name.keys()):
             self._unknown(where, other, relation)
-        if transform.columns() and relation.identity != "f" and not column.in_identity and may_be_stored_apart(column):
+        if transform.columns() and relation.identity != "f" and not column.in_identity and may_be_toasted(column):
             self.add(
                 where,
                 f"The transform reads other columns than {column.name}. An update of those does not say what a long value is "
@@ -252,7 +246,7 @@ class _RuleCheck:
                 f"{where}.{comparison.op}", f"{relation.qualified_name}.{column.name} is {column.type_name}: {error}."
             )
         unseen = outcome_apart(comparison, column) is None and not column.in_identity
-        if unseen and relation.identity != "f" and may_be_stored_apart(column):
+        if unseen and relation.identity != "f" and may_be_toasted(column):
             self.add(
                 f"{where}.column",
                 f"{column.name} is {column.type_name}: an update does not say what a long value is that it leaves alone "
@@ -265,22 +259,13 @@ class _RuleCheck:
         known = relation.columns_by_name
         if all(name in known and known[name].in_identity for name in self.rule.where.columns):
             return
-        if any(may_be_stored_apart(column) and not column.in_identity for column in relation.columns):
+        if any(may_be_toasted(column) and not column.in_identity for column in relation.columns):
             self.add(
                 ".where",
                 "A row that comes into the filter by an update lacks long values that did not change (TOAST), and sinks that "
                 "keep rows stop at it, if there are such values (in {tables}).",
                 "Set REPLICA IDENTITY FULL where values are longer than about 2 kB.", ok=None, table=relation.qualified_name,
             )  # fmt: skip
-
-
-def may_be_stored_apart(column: Column) -> bool:
-    """Whether Postgres may keep a value of the column out of its row (TOAST)."""
-    if column.base in ("varchar", "bpchar") and 0 <= column.modifier - 4 <= _SHORT:
-        return False
-    if column.base == "numeric" and column.modifier >= 0 and (column.modifier - 4) >> 16 <= _SHORT_NUMERIC:
-        return False
-    return column.base not in _INLINE
 
 
 def _uncovered(rules: Sequence[RuleSettings], tables: Sequence[SourceTable]) -> Iterator[Finding]:
