@@ -35,6 +35,11 @@ __all__ = [
 # Modules read it when they are imported, which test files do after this one.
 os.environ.setdefault("PENSTOCK_INTERVAL_SCALE", "0.1")
 
+# Processes that Penstock starts do not look for modules in the working directory, and those of tests are in ``tests``.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH")])
+)
+
 
 @pytest.fixture(scope="session")
 def postgres18() -> Iterator[EmbeddedPostgres]:

@@ -4,6 +4,8 @@ Work that can wait, on a machine where something else cannot: Linux has a priori
 
 A thread inherits the priority of the one that starts it, and cannot raise it again without special rights. So what is to
 be done at a low priority is done in a thread of its own, and ends with it.
+
+The environment of Python processes that Penstock starts.
 """
 
 from __future__ import annotations
@@ -18,6 +20,10 @@ from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
 import pyarrow as pa
+
+# ``python -m`` looks for modules in the working directory first: a file there that is called like a module of a library would
+# take its place. https://docs.python.org/3/using/cmdline.html#envvar-PYTHONSAFEPATH
+WITHOUT_WORKING_DIRECTORY = {"PYTHONSAFEPATH": "1"}
 
 _M_MMAP_THRESHOLD = -3  # mallopt(3)
 _LARGE = 256 << 10

@@ -71,7 +71,7 @@ def test_jars_that_were_written_anew_take_an_archive_of_their_own_and_the_one_be
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("penstock.spark.class_archive._JARS", tmp_path / "jars")
+    monkeypatch.setattr("penstock.spark.startup.class_archive._JARS", tmp_path / "jars")
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "spark.jar").touch()
     home = java_home()

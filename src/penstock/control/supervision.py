@@ -24,6 +24,7 @@ from penstock.config.model import Config
 from penstock.errors import ConfigError, PenstockError
 from penstock.imports.copying import CopierTask
 from penstock.lsn import LSN
+from penstock.process import WITHOUT_WORKING_DIRECTORY
 from penstock.retry import Backoff
 
 logger = logging.getLogger(__name__)
@@ -142,6 +143,7 @@ class _Child:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "penstock.cli.child"],
             stdin=subprocess.PIPE,
+            env={**os.environ, **WITHOUT_WORKING_DIRECTORY},
             start_new_session=True,  # Ctrl-C is for the parent, which then stops its children in order
         )
         assert self._process.stdin is not None

@@ -8,6 +8,8 @@ They run with rows of the source, so nothing that they say is repeated: of an ex
 from __future__ import annotations
 
 import importlib
+import importlib.machinery
+import importlib.util
 import re
 import sys
 import traceback
@@ -30,7 +32,7 @@ from penstock.settings.tables import TablePattern
 
 @dataclass(frozen=True)
 class Function:
-    """``directory``: where modules are looked for before all other places; "" for nowhere else."""
+    """``directory``: where the module is looked for before all other places; "" for nowhere else."""
 
     module: str
     name: str
@@ -44,9 +46,9 @@ class Function:
 
     def load(self, path: str) -> Callable[..., Any]:
         """``path``: the rule's place in the config, for messages."""
-        if self.directory and self.directory not in sys.path:
-            sys.path.insert(0, self.directory)
         try:
+            if self.directory:
+                _import_from(self.directory, self.module.partition(".")[0])
             module = importlib.import_module(self.module)
         except Exception as error:  # noqa: BLE001  whatever somebody's module raises
             missing = isinstance(error, ModuleNotFoundError) and error.name == self.module.partition(".")[0]
@@ -61,6 +63,22 @@ class Function:
     @property
     def _hint(self) -> str:
         return "Put the module beside the config file, or install it; on a cluster, also where the executors are."
+
+
+def _import_from(directory: str, name: str) -> None:
+    """Imports the module if it is in the directory. What it imports itself is looked for there last: a file that happens to
+    have the name of a library must not take the library's place."""
+    if directory not in sys.path:
+        sys.path.append(directory)
+    spec = importlib.machinery.PathFinder.find_spec(name, [directory]) if name not in sys.modules else None
+    if spec is None or spec.loader is None:
+        return
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
 
 
 def place_of(error: BaseException, function: Function) -> str:

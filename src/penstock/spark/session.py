@@ -12,6 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from penstock.config.module_path import PRELOADED, VARIABLE
+from penstock.process import WITHOUT_WORKING_DIRECTORY
 from penstock.settings.sections import SparkSettings
 from penstock.spark.source import ChangeSource
 from penstock.spark.startup.class_archive import archive_options
@@ -83,6 +84,7 @@ def open_session(
         **local,
         **({"spark.default.parallelism": str(cores)} if room else {}),
         **(_LOCAL_STATE if local_state else {}),
+        **{f"spark.executorEnv.{name}": value for name, value in WITHOUT_WORKING_DIRECTORY.items()},
         **_modules(),
         **settings.conf,
         _JVM_OPTIONS_KEY: f"{_logging_options()} {jvm_options}",

@@ -12,13 +12,14 @@ from penstock.spark.startup.java import launcher
 
 # Spark puts packed copies of PySpark and Py4J before all others on the path. Python compiles what it imports from there anew
 # in each process, half a second every time, and a query starts five of them one after the other.
+# Modules of the working directory must not take the place of libraries: so PYTHONSAFEPATH, and no empty entry in the path.
 _LAUNCHER = """#!/bin/sh
 set -f
 kept=
 IFS=:
 for entry in $PYTHONPATH; do
   case "$entry" in
-    */python/lib/pyspark.zip | */python/lib/py4j-*-src.zip) ;;
+    "" | */python/lib/pyspark.zip | */python/lib/py4j-*-src.zip) ;;
     *) kept="$kept${{kept:+:}}$entry" ;;
   esac
 done
@@ -26,7 +27,7 @@ if [ "$1 $2" = "-m pyspark.sql.streaming.python_streaming_source_runner" ]; then
   shift 2
   set -- -m penstock.spark.source_runner "$@"
 fi
-PYTHONPATH=$kept exec {python} "$@"
+PYTHONSAFEPATH=1 PYTHONPATH=$kept exec {python} "$@"
 """
 
 
