@@ -268,3 +268,29 @@ def test_the_output_on_the_page_is_what_is_printed(shop: Shop) -> None:
     shop.mirror.lake("insert into public.orders values (5000, 'x')")
     (shown,) = blocks("text", ROOT / "docs" / "verify.md")
     assert shop.verify().out == shown.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "said"), [("date", "infinity", "DuckDB's DATE"), ("time", "24:00:00", "DuckDB's TIME")]
+)
+def test_a_value_that_the_sink_cannot_hold_concerns_its_table_alone(
+    shop: Shop, database: str, kind: str, value: str, said: str
+) -> None:
+    with connect(database) as connection:
+        connection.execute(
+            f"create table public.days (id int primary key, d {kind}); alter publication shop add table public.days"
+        )
+        connection.execute("insert into public.days values (1, null)")
+        shop.mirror.fill("days")
+        connection.execute("update public.days set d = %s", [value])
+    outcome = shop.verify("--strict")
+    assert outcome.code == 1
+    assert "equal    lake  public.orders" in outcome.out
+    assert "equal    lake  public.notes" in outcome.out
+    (line,) = [line for line in outcome.out.splitlines() if line.startswith("not comparable lake  public.days")]
+    assert f"holds '{value}', which {said} cannot represent" in line
+    assert "unrepresentable: {tables: {public.days: {d: text}}}" in line
+    assert "Arrow" not in outcome.out
+    assert shop.verify().code == 1
+    days = {report["table"]: report["state"] for report in shop.penstock.json("verify", shop.file, "--json")}
+    assert days == {"orders": "equal", "notes": "equal", "days": "not_comparable"}

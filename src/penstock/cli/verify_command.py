@@ -42,8 +42,14 @@ Strict = Annotated[
     ),
 ]
 
-_WORDS = {"equal": "equal", "differs": "differs", "changing": "changing", "left_out": "left out"}
-_STYLES = {"equal": "green", "differs": "red", "changing": "yellow", "left_out": "yellow"}
+_WORDS = {
+    "equal": "equal",
+    "differs": "differs",
+    "changing": "changing",
+    "left_out": "left out",
+    "not_comparable": "not comparable",
+}
+_STYLES = {"equal": "green", "differs": "red", "changing": "yellow", "left_out": "yellow", "not_comparable": "red"}
 _NAMED = 5  # of the rows that changed too fast
 
 
@@ -67,7 +73,7 @@ def verify(
 
 def _fails(report: TableReport, named: bool, strict: bool) -> bool:
     """``named``: the table was asked for by its name, so that leaving it out is no answer."""
-    if report.state == "differs" or (named and report.state == "left_out"):
+    if report.state in ("differs", "not_comparable") or (named and report.state == "left_out"):
         return True
     return strict and not report.is_whole
 
@@ -86,7 +92,7 @@ def _verified(pipeline: Pipeline, tables: list[str], names: list[str], most: int
 def _show(report: TableReport) -> None:
     """A line for the table, and one for each row that differs: cut nowhere, so that it can be searched and copied."""
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    console.print(f"{_WORDS[report.state]:9}", style=_STYLES[report.state], end="")
+    console.print(f"{_WORDS[report.state]:8} ", style=_STYLES[report.state], end="")
     because = f"  {report.because}" if report.because else ""
     name = f"{report.qualified_name} as {report.target}" if report.target else report.qualified_name
     console.print(printable(f"{report.sink}  {name}  {report.rows:,} rows{because}"))
@@ -99,8 +105,10 @@ def _show(report: TableReport) -> None:
 
 
 def _warn(report: TableReport) -> None:
-    if report.state == "left_out":
-        logger.warning("%s in %s was not compared: %s.", report.qualified_name, report.sink, report.because)
+    if report.state in ("left_out", "not_comparable"):
+        logger.warning(
+            "%s in %s was not compared: %s.", report.qualified_name, report.sink, (report.because or "").rstrip(".")
+        )
     if not report.unjudged:
         return
     keys = [", ".join(f"{name}={value}" for name, value in key.items()) for key in report.unjudged[:_NAMED]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from psycopg import sql
@@ -12,7 +13,8 @@ from psycopg import sql
 from penstock.changelog.admission import Ready, read_admission
 from penstock.config.model import Config
 from penstock.control.tables import Tables
-from penstock.errors import ConfigError, SourceRefused
+from penstock.error_policy import policy_for
+from penstock.errors import ConfigError, SourceRefused, UnrepresentableValue
 from penstock.postgres.connection import Connection, translated_errors
 from penstock.postgres.reading.chunks import Chunk, chunk_query, plan_chunks
 from penstock.postgres.reading.layout import TableLayout, table_layout
@@ -65,9 +67,11 @@ class Verification:
                 standing = Standing(self.connection, found, self.state, name, target.position)
                 for table in groups:
                     if isinstance(table, RuledTables):
-                        yield self._ruled_tables(name, target, standing, table)
+                        with_rules = partial(self._ruled_tables, name, target, standing, table)
+                        yield _if_comparable(name, table.members[0].table, with_rules, table.described)
                     else:
-                        yield self._table(name, target, standing, found, table)
+                        as_it_is = partial(self._table, name, target, standing, found, table)
+                        yield _if_comparable(name, table, as_it_is)
 
     @property
     def _url(self) -> str:
@@ -179,6 +183,18 @@ class Verification:
         query = sql.SQL("select exists ({})").format(chunk_query(layout, Chunk(1, "whole")))
         with translated_errors(f"Reading table {layout.relation.qualified_name}"):
             return self.connection.execute(query).fetchone() == (True,)
+
+
+def _if_comparable(
+    sink: str, table: PublishedTable, compare: Callable[[], TableReport],
+    described: Callable[[TableReport], TableReport] = lambda report: report,
+) -> TableReport:  # fmt: skip
+    """A value that the sink cannot hold concerns its table alone: all others are compared."""
+    try:
+        return compare()
+    except UnrepresentableValue as error:
+        because = f"{error} {policy_for(error).advice}"
+        return described(TableReport(sink, table.schema, table.table, "not_comparable", because=because))
 
 
 def _absent(

@@ -39,7 +39,8 @@ class Difference:
 
 @dataclass(frozen=True)
 class TableReport:
-    """``state``: equal, differs, changing (nothing differs, but some rows changed too fast to be judged), left_out.
+    """``state``: equal, differs, changing (nothing differs, but some rows changed too fast to be judged), left_out;
+    not_comparable: the source has a value that the sink cannot hold.
 
     ``more``: there are differences beyond those that are named. ``rows``: how many the source had, or rules let through.
     The last four are of tables with rules.
@@ -48,12 +49,14 @@ class TableReport:
     sink: str
     schema: str
     table: str
-    state: Literal["equal", "differs", "changing", "left_out"]
+    state: Literal["equal", "differs", "changing", "left_out", "not_comparable"]
     rows: int = 0
     differences: tuple[Difference, ...] = ()
     more: bool = False
     unjudged: tuple[Mapping[str, str | None], ...] = ()
-    because: str | None = None  # it was left out, or the sink has no such table, or some rows were not compared
+    because: str | None = (
+        None  # it was left out or is not comparable, or the sink has no such table, or some rows were not compared
+    )
     target: str | None = None  # its name in the sink, if that is another
     together_with: tuple[str, ...] = ()  # tables that go to the same name, with nothing to tell their rows apart
     columns_left_out: Mapping[str, str] = field(default_factory=dict)  # by their names in the sink, and why
@@ -66,7 +69,9 @@ class TableReport:
     @property
     def is_whole(self) -> bool:
         """Whether everything was compared: the table, all its columns, every row."""
-        return self.state != "left_out" and not (self.unjudged or self.columns_left_out or self.shared_keys)
+        return self.state not in ("left_out", "not_comparable") and not (
+            self.unjudged or self.columns_left_out or self.shared_keys
+        )
 
     @property
     def notes(self) -> list[str]:

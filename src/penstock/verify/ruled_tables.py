@@ -103,7 +103,7 @@ class RuledTables:
         name = self.relation.qualified_name
         return replace(
             report, target=name if name != first.name else None, together_with=tuple(other.name for other in others),
-            columns_left_out=self.left_out if report.state != "left_out" else {},
+            columns_left_out=self.left_out if report.state not in ("left_out", "not_comparable") else {},
         )  # fmt: skip
 
 

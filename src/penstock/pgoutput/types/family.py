@@ -61,8 +61,8 @@ def matches(text: pa.StringArray, pattern: str) -> pa.BooleanArray:
 _SHOWN = 80  # characters of a value
 
 
-def unrepresentable(column: Column, where: str, value: str, arrow_type: pa.DataType) -> UnrepresentableValue:
-    return UnrepresentableValue(f"{_place(column, where)} holds {_shown(value)}, which {arrow_type} cannot represent.")
+def unrepresentable(column: Column, where: str, value: str, target_type: str) -> UnrepresentableValue:
+    return UnrepresentableValue(f"{_place(column, where)} holds {_shown(value)}, which {target_type} cannot represent.")
 
 
 def malformed(column: Column, where: str, value: str) -> DecodeError:

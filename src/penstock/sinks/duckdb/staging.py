@@ -13,10 +13,10 @@ import pyarrow as pa
 from penstock.changes.batch import Column, Relation
 from penstock.changes.net import NetChanges, Position
 from penstock.errors import UnrepresentableValue
-from penstock.pgoutput.types import Unrepresentable, typed
+from penstock.pgoutput.types import Unrepresentable
 from penstock.pgoutput.types.arrays import is_list
 from penstock.sinks.contract import Batch
-from penstock.sinks.duckdb.types import as_text
+from penstock.sinks.duckdb.types import as_text, duckdb_values
 from penstock.sinks.settings import UnrepresentableSettings
 from penstock.sinks.staging import Staged, stage
 
@@ -102,16 +102,18 @@ def _typed(values: pa.Array, relation: Relation, index: int, policies: Unreprese
     policy = policies.of(where, column.name)
     in_key = index in relation.key_indexes
     try:
-        return typed(values, column, "error" if policy == "null" and in_key else policy, where=where)
+        return duckdb_values(values, column, "error" if policy == "null" and in_key else policy, where)
     except UnrepresentableValue as error:
         if is_list(column):
             raise _NotAList(index) from error
-        raise _refused(error, relation, column, in_key, policy) from error
+        raise with_setting(error, relation, column, policy) from error
 
 
-def _refused(
-    error: UnrepresentableValue, relation: Relation, column: Column, in_key: bool, policy: Unrepresentable
+def with_setting(
+    error: UnrepresentableValue, relation: Relation, column: Column, policy: Unrepresentable
 ) -> UnrepresentableValue:
+    """With the setting of the sink that lets the column take such values."""
+    in_key = column.name in relation.key
     message = error.message
     if policy == "null":
         message += " It is part of the key, which `unrepresentable: null` does not turn into NULL."

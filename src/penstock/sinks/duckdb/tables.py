@@ -18,7 +18,6 @@ import pyarrow as pa
 from penstock.changes.batch import Column, Relation
 from penstock.errors import UnrepresentableValue
 from penstock.lsn import LSN, ZERO
-from penstock.pgoutput.types import typed
 from penstock.pgoutput.types.arrays import is_list
 from penstock.sinks.contract import Merged
 from penstock.sinks.duckdb.existing_rows import DeletedKeys, Former, combined, taken_over
@@ -43,7 +42,7 @@ from penstock.sinks.duckdb.target import (
     target_types,
     tell_of_other_columns,
 )
-from penstock.sinks.duckdb.types import as_text, duckdb_type, same_kind
+from penstock.sinks.duckdb.types import as_text, duckdb_type, duckdb_values, same_kind
 from penstock.sinks.mirror.owner import ExistingRows, Owner, cannot_tell_apart
 from penstock.sinks.settings import UnrepresentableSettings
 
@@ -124,7 +123,7 @@ class Tables:
         value = None
         if missing is not None:
             try:
-                value = typed(pa.array([missing]), column, policy, where=".".join(source))
+                value = duckdb_values(pa.array([missing], pa.string()), column, policy, ".".join(source))
             except UnrepresentableValue:
                 if not is_list(column):
                     raise

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pyarrow as pa
+
 from penstock.changes.batch import Column
-from penstock.pgoutput.types import Unrepresentable
+from penstock.pgoutput.types import Unrepresentable, typed
 from penstock.pgoutput.types.arrays import element, is_list
 from penstock.pgoutput.types.numbers import precision_and_scale
 from penstock.pgoutput.types.registry import FAMILIES
@@ -49,6 +51,11 @@ def duckdb_type(column: Column, unrepresentable: Unrepresentable) -> str:
         limits = precision_and_scale(column.modifier)
         return "VARCHAR" if limits is None else f"DECIMAL({limits[0]},{limits[1]})"
     return _TYPES.get(column.base, "VARCHAR")
+
+
+def duckdb_values(text: pa.Array, column: Column, unrepresentable: Unrepresentable, where: str) -> pa.Array:
+    """The text of a column, cast for a DuckDB column of ``duckdb_type``. UnrepresentableValue under the policy ``error``."""
+    return typed(text, column, unrepresentable, where=where, named=f"DuckDB's {duckdb_type(column, unrepresentable)}")
 
 
 def as_text(column: Column) -> Column:

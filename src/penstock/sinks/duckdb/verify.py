@@ -15,16 +15,17 @@ import duckdb
 import pyarrow as pa
 
 from penstock.changes.batch import Column, Relation
-from penstock.errors import SinkRefused, SinkUnavailable
+from penstock.errors import SinkRefused, SinkUnavailable, UnrepresentableValue
 from penstock.lsn import LSN
-from penstock.pgoutput.types import Unrepresentable, typed
+from penstock.pgoutput.types import Unrepresentable
 from penstock.pgoutput.types.arrays import is_list
 from penstock.postgres.reading.chunks import Chunk
 from penstock.postgres.reading.layout import TableLayout
 from penstock.sinks.duckdb.file import CATALOG, DuckDBFile, quoted
 from penstock.sinks.duckdb.sink import DuckDBSettings
+from penstock.sinks.duckdb.staging import with_setting
 from penstock.sinks.duckdb.target import Target, load_columns, target_schema
-from penstock.sinks.duckdb.types import duckdb_type
+from penstock.sinks.duckdb.types import duckdb_type, duckdb_values
 from penstock.sinks.mirror.owner import Owner
 from penstock.sinks.row_hashes import HashedRows, HashedSource, arrow, key_table
 from penstock.sinks.verifying import Columns, Expected, Figures, Key, PlainRows, Row, figures_of, no_figures
@@ -217,11 +218,14 @@ class DuckDBPair:
         return f"(SELECT * FROM {self._mirrored.sql} WHERE {' AND '.join(every)})" if every else self._mirrored.sql
 
     def _typed(self, texts: Columns) -> list[pa.Array]:
-        name = self._relation.qualified_name
-        return [
-            typed(text, column, policy, where=name)
-            for text, column, policy in zip(texts, self._relation.columns, self._policies, strict=True)
-        ]
+        columns = zip(texts, self._relation.columns, self._policies, strict=True)
+        return [self._values(text, column, policy) for text, column, policy in columns]
+
+    def _values(self, text: pa.Array, column: Column, policy: Unrepresentable) -> pa.Array:
+        try:
+            return duckdb_values(text, column, policy, self._relation.qualified_name)
+        except UnrepresentableValue as error:
+            raise with_setting(error, self._relation, column, policy) from error
 
     def _key_of(self, row: Row) -> Key:
         return tuple(row[index] for index in self._relation.key_indexes)
