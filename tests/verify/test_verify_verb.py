@@ -294,3 +294,16 @@ def test_a_value_that_the_sink_cannot_hold_concerns_its_table_alone(
     assert shop.verify().code == 1
     days = {report["table"]: report["state"] for report in shop.penstock.json("verify", shop.file, "--json")}
     assert days == {"orders": "equal", "notes": "equal", "days": "not_comparable"}
+
+
+def test_json_that_the_sink_cannot_hold_is_no_fault(shop: Shop, database: str) -> None:
+    with connect(database) as connection:
+        connection.execute("create table public.docs (id int primary key, j json)")
+        connection.execute("alter publication shop add table public.docs; insert into public.docs values (1, '{}')")
+        shop.mirror.fill("docs")
+        connection.execute(r"""update public.docs set j = '"\ud800"'""")
+    outcome = shop.verify()
+    assert outcome.code == 1
+    assert "fault" not in outcome.err
+    assert "not comparable lake  public.docs" in outcome.out
+    assert "unrepresentable: {tables: {public.docs: {j: text}}}" in outcome.out

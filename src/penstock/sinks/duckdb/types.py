@@ -12,10 +12,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.changes.batch import Column
 from penstock.pgoutput.types import Unrepresentable, typed
 from penstock.pgoutput.types.arrays import element, is_list
+from penstock.pgoutput.types.casting import without
 from penstock.pgoutput.types.numbers import precision_and_scale
 from penstock.pgoutput.types.registry import FAMILIES
 from penstock.sinks.mirror.schema_following import INTEGERS, TEXTS, leaves_values
@@ -55,7 +57,27 @@ def duckdb_type(column: Column, unrepresentable: Unrepresentable) -> str:
 
 def duckdb_values(text: pa.Array, column: Column, unrepresentable: Unrepresentable, where: str) -> pa.Array:
     """The text of a column, cast for a DuckDB column of ``duckdb_type``. UnrepresentableValue under the policy ``error``."""
-    return typed(text, column, unrepresentable, where=where, named=f"DuckDB's {duckdb_type(column, unrepresentable)}")
+    kind = duckdb_type(column, unrepresentable)
+    values = typed(text, column, unrepresentable, where=where, named=f"DuckDB's {kind}")
+    if kind == "JSON[]" and column.element == "json":
+        elements = _json(values.values, element(column), unrepresentable, where)
+        return pa.ListArray.from_arrays(values.offsets, elements, mask=values.is_null())
+    return _json(values, column, unrepresentable, where) if kind == "JSON" else values
+
+
+_MAYBE_SURROGATE = r"\\u[dD][89a-fA-F]"
+_ESCAPES_IN_PAIRS = (
+    r"(?s)\A(?:[^\\]|\\[^u]|\\u(?:[0-9a-ce-fA-CE-F][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}"
+    r"|[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}))*\z"
+)
+
+
+def _json(text: pa.Array, column: Column, unrepresentable: Unrepresentable, where: str) -> pa.Array:
+    """Postgres keeps json as it was written, half a surrogate pair (``"\\ud800"``) included, which DuckDB's JSON refuses."""
+    if column.base != "json" or not pc.any(pc.match_substring_regex(text, _MAYBE_SURROGATE)).as_py():
+        return text
+    unfit = pc.invert(pc.match_substring_regex(text, _ESCAPES_IN_PAIRS))
+    return without(text, unfit, column, unrepresentable, where, "DuckDB's JSON")
 
 
 def as_text(column: Column) -> Column:
