@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.changelog.log import ChangeLog
 from penstock.config.model import Config
-from penstock.control.status import status
+from penstock.control.status import capture_problem, status
+from penstock.errors import LogFull
 from penstock.lsn import LSN
 from penstock.pipeline import Pipeline
 from penstock.postgres.connection import connect
 from penstock.state.pipeline_state import CaptureState, SinkState, SourceState, now
+from penstock.storage import Directory
+from penstock.testing.conditions import wait_until
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 from tests.cli.conftest import capture_until
 
@@ -183,3 +188,63 @@ def test_a_damaged_log_is_told(pipeline: Pipeline) -> None:
     found = status(pipeline.config)
     assert not found.healthy
     assert "hole" in (found.log.error or "")
+
+
+def capture_state(state: str, age: float = 0.0) -> CaptureState:
+    return CaptureState(LSN(1), LSN(1), LSN(1), now() - age, state, None if state == "running" else "No space left.")
+
+
+@pytest.mark.parametrize("state", ["waiting", "retrying", "failed"])
+def test_a_capture_that_does_not_get_on_is_not_healthy_and_says_why(state: str, pipeline: Pipeline) -> None:
+    pipeline.init()
+    pipeline.state.save(capture_state(state))
+    for found in (status(pipeline.config), status(pipeline.config, ask_source=False)):
+        assert (found.healthy, found.source.error) == (False, "No space left.")
+    (finding,) = [finding for finding in pipeline.check() if finding.name == "capture"]
+    assert (finding.ok, finding.message) == (False, "No space left.")
+    pipeline.state.save(capture_state("running"))
+    assert status(pipeline.config).healthy
+
+
+def test_what_a_killed_capture_waited_for_is_forgotten() -> None:
+    assert capture_problem(capture_state("waiting", age=3600)) is None
+    assert capture_problem(capture_state("failed", age=3600)) == "No space left."
+
+
+def test_a_capture_that_reads_and_records_nothing_is_in_trouble() -> None:
+    assert capture_problem(capture_state("running", age=3600)) is None
+    assert "recorded no position for 3,600 s" in str(capture_problem(capture_state("running", age=3600), reads=True))
+    assert capture_problem(capture_state("running", age=5), reads=True) is None
+
+
+def test_capture_records_that_it_waits_for_room_and_that_it_got_some(
+    pipeline: Pipeline, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.init()
+    really_write, stop = Directory.write, threading.Event()
+
+    def write(directory: Directory, name: str, *arguments: Any, **named: Any) -> int:
+        if name.endswith(".arrow"):
+            raise LogFull("No space left on the disk of the log.")
+        return really_write(directory, name, *arguments, **named)
+
+    capturing = threading.Thread(target=pipeline.capture, args=[stop])
+    with monkeypatch.context() as full:
+        full.setattr(Directory, "write", write)
+        capturing.start()
+        with connect(database) as connection:
+            connection.execute("insert into public.t2 values (1)")
+        try:
+            wait_until(lambda: not status(pipeline.config).healthy, what="status to tell")
+            said = status(pipeline.config).source.error
+            assert said is not None
+            assert "No space left on the disk of the log." in said
+            assert "Make room" in said
+        except BaseException:
+            stop.set()
+            raise
+    try:
+        wait_until(lambda: status(pipeline.config).healthy, what="capture to get on")
+    finally:
+        stop.set()
+        capturing.join()

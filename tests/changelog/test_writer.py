@@ -99,6 +99,7 @@ def test_a_full_disk_is_waited_out(log: ChangeLog, writer: LogWriter, monkeypatc
     scripted = scripted_transaction()
     writer.hand_over([chunk(scripted.stream.messages)], flush=True)
     wait_until(lambda: writer.idle, what="the writer to find room")
+    assert writer.waits_because is None
     assert len(tries) == 3
     assert len(set(tries)) == 1
     assert log.contents().end == scripted.stream.end
@@ -115,6 +116,7 @@ def test_closing_while_the_disk_is_full_does_not_wait_for_room(log: ChangeLog, m
     monkeypatch.setattr(Directory, "write", full)
     writer = LogWriter(log, Clusterer(LSN(START), DESCRIBE, 1 << 20), 0)
     writer.hand_over([chunk(scripted_transaction().stream.messages)], flush=True)
-    wait_until(lambda: tries, what="the first try")
+    wait_until(lambda: writer.waits_because, what="the first try")
+    assert str(writer.waits_because) == "No space left."
     writer.close()
     assert writer.durable == START

@@ -162,7 +162,8 @@ class _Session:
         self._merger = Merger(self._state.log_uri, self._config.log.segment_bytes, self._editing)
         self._heartbeat = Heartbeat(self._url, self._config.source.heartbeat)
         self._imports = {sink.name: Handover(self._state.root, sink.name) for sink in self._config.sinks}
-        self._saved_at = 0.0
+        self._saved_at = self._next_warning = 0.0
+        self._warnings = Backoff(first=2.0, most=300.0)  # of a full disk: housekeeping meets it every second
         self._waiting_for_room = False
         logger.info('Reading slot "%s" from %s.', self._slot, start)
 
@@ -275,20 +276,26 @@ class _Session:
 
     def _save(self, log_end: LSN, position: LSN) -> None:
         """Durable before anything up to ``position`` is confirmed: see resume.py. On a full disk it stays where it was."""
-        state = CaptureState(self._first, log_end, position, now())
+        full = self._writer.waits_because
+        doing, error = ("waiting", f"{full} {policy_for(full).advice}") if full is not None else ("running", None)
+        state = CaptureState(self._first, log_end, position, now(), doing, error)
         before = self._state.capture()
         if (
             before is None
             or before.position != state.position
-            or before.state != "running"
+            or before.state != state.state
             or now() - self._saved_at > 5
         ):
             try:
                 self._state.save(state)
             except LogFull as error:
-                logger.warning("%s Nothing more is confirmed to the source until there is room.", error)
+                if now() >= self._next_warning:
+                    self._next_warning = now() + next(self._warnings)
+                    logger.warning("%s Nothing more is confirmed to the source until there is room.", error)
                 return
             self._saved_at = now()
+            self._next_warning = 0.0
+            self._warnings.reset()
         self._position = position
 
     def _sink_position(self, name: str) -> LSN | None:

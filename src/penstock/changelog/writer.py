@@ -31,6 +31,9 @@ class LogWriter:
         self.seen: LSN = clusterer.position  # end of the last transaction handled, also of those that left no row
         self.last_transaction: Begin | None = None  # likewise
         self.bytes = log_bytes
+        self.waits_because: LogFull | None = (
+            None  # there is no room for the next segment, which is tried again and again
+        )
         self._log, self._clusterer = log, clusterer
         self._error: BaseException | None = None
         self._wake = threading.Condition()
@@ -104,10 +107,12 @@ class LogWriter:
             except LogFull as error:
                 if self._stopping:
                     raise
+                self.waits_because = error
                 delay = next(backoff)
                 logger.warning("%s Capture waits; next try in %.1f s.", error, delay)
                 with self._wake:
                     self._wake.wait_for(lambda: self._stopping, delay)
+        self.waits_because = None
         failpoints.reach(failpoints.SEGMENT_VISIBLE)
         if content.name.complete:
             self.durable = content.name.end

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from penstock.config.model import Config
+from penstock.control.status import capture_problem
 from penstock.error_policy import Verdict, policy_for
 from penstock.errors import ConfigError, LogError, PenstockError, SinkUnavailable
 from penstock.findings import Finding
@@ -37,7 +38,7 @@ class Readiness:
 
         source = self._config.source
         url, copying = source.url.get_secret_value(), source.copying if source.copies else None
-        findings = [self._state_dir()]
+        findings = [self._state_dir(), *self._capture()]
         findings += check_source(url, self._config.name, self._chosen(), source.publications, copying)
         tables = self._names_of_tables()
         for sink in self._sinks:
@@ -107,6 +108,13 @@ class Readiness:
         except LogError as error:
             return Finding("state_dir", False, str(error), policy_for(error).advice)
         return Finding("state_dir", True, f"{self._state.root.uri} can be written to.")
+
+    def _capture(self) -> list[Finding]:
+        try:
+            problem = capture_problem(self._state.capture())
+        except LogError:
+            return []  # which the check of state_dir reports
+        return [Finding("capture", False, problem)] if problem else []
 
     def _names_of_tables(self) -> list[tuple[str, str]]:
         """By schema and name; none if the source cannot be asked."""

@@ -34,6 +34,7 @@ from penstock.subscription.publication import published_tables, refused_tables
 from penstock.subscription.subscription import Subscription, slot_state
 
 _STILL_FAST = 10.0  # seconds for which the speed of the last batch, or of a copy, is worth telling
+_SILENT_CAPTURE = 60.0  # seconds: it records its position every 5, and pauses for 30 at most between tries
 _SILENCE = 4  # heartbeats without a word from a sink whose lock we cannot see
 
 
@@ -152,10 +153,30 @@ def _with_phase(state: PipelineState, table: TableStatus, copying: RecordedProgr
 
 def _unasked(state: PipelineState, captured: CaptureState | None) -> SourceStatus:
     known = state.source()
-    failed = captured.error if captured and captured.state != "running" else None
     return SourceStatus(
-        known.slot if known else None, current_lsn=captured.position if captured else None, error=failed
+        known.slot if known else None,
+        current_lsn=captured.position if captured else None,
+        error=capture_problem(captured),
     )
+
+
+def capture_problem(captured: CaptureState | None, reads: bool = False) -> str | None:
+    """Why capture does not get on, by its own record. ``reads``: the source says that somebody reads the slot.
+
+    The record says what was last tried. Where nobody has written it for a while, capture was killed; or, if it reads, it
+    cannot write its record.
+    """
+    if captured is None:
+        return None
+    silent = now() - captured.updated_at > _SILENT_CAPTURE
+    if captured.state == "failed" or (captured.state != "running" and not silent):
+        return captured.error
+    if silent and reads:
+        return (
+            f"Capture has recorded no position for {now() - captured.updated_at:,.0f} s. Look at its messages; is there "
+            "room on the disk of state_dir?"
+        )
+    return None
 
 
 def _source(
@@ -184,8 +205,8 @@ def _ask(
     error = None
     if slot.lost_because is not None:
         error = f'The replication slot "{slot.slot}" is no longer usable: {slot.lost_because}.'
-    elif captured is not None and captured.state == "failed":
-        error = captured.error
+    else:
+        error = capture_problem(captured, slot.active)
     return SourceStatus(
         slot.slot, slot.confirmed_flush_lsn, slot.current_lsn, slot.retained_bytes, slot.wal_status, slot.active, error
     ), tables

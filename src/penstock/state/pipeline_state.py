@@ -56,7 +56,7 @@ class CaptureState:
     log_end: LSN  # the end of the last transaction written to the log; ``begin`` if there was none
     position: LSN
     updated_at: float
-    state: str = "running"
+    state: str = "running"  # waiting (for room on its disk), retrying, failed
     error: str | None = None
 
 
