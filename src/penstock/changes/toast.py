@@ -22,9 +22,15 @@ _SHORT = 5  # characters, of up to four bytes
 _SHORT_NUMERIC = 20  # digits
 
 
+def has_fixed_width(column: Column) -> bool:
+    """Whether the type alone rules out TOAST, whatever its modifier says: for what must never be wrong."""
+    return column.base in FIXED_WIDTH
+
+
 def may_be_toasted(column: Column) -> bool:
+    """Whether a value of the declared type can be long enough for TOAST: for advice."""
     if column.base in ("varchar", "bpchar") and 0 <= column.modifier - 4 <= _SHORT:
         return False
     if column.base == "numeric" and column.modifier >= 0 and (column.modifier - 4) >> 16 <= _SHORT_NUMERIC:
         return False
-    return column.base not in FIXED_WIDTH | _ALWAYS_SHORT
+    return not has_fixed_width(column) and column.base not in _ALWAYS_SHORT

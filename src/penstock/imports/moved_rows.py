@@ -20,7 +20,7 @@ from penstock.changelog.log import ChangeLog
 from penstock.changelog.units import PlanRunner, WorkUnit, change_batches, plan
 from penstock.changes.batch import OLD_FULL, OLD_NONE, UPDATE, Bools, ChangeBatch, Relation
 from penstock.changes.net import codes
-from penstock.changes.toast import may_be_toasted
+from penstock.changes.toast import has_fixed_width
 from penstock.lsn import LSN, ZERO
 from penstock.postgres.reading.chunks import Chunk
 
@@ -37,7 +37,7 @@ def may_lack_values(relation: Relation) -> bool:
     """Whether an update of the table may come without a value that it has. Key columns always come."""
     if relation.identity == "f":
         return False
-    return any(may_be_toasted(column) and column.name not in relation.key for column in relation.columns)
+    return any(not has_fixed_width(column) and column.name not in relation.key for column in relation.columns)
 
 
 def moved_keys(
