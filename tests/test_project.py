@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -53,8 +54,13 @@ def part_of(module: str) -> str:
     return f"{module}.".split(".")[1]
 
 
-def imports_of(module: str) -> Iterator[str]:
+@functools.cache
+def imports_of(module: str) -> frozenset[str]:
     """Everything that a module imports, also inside functions and for type checking only."""
+    return frozenset(_imports_of(module))
+
+
+def _imports_of(module: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(MODULES[module].read_text("utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

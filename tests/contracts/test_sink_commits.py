@@ -81,11 +81,11 @@ def test_a_retried_write_is_harmless(target: SinkUnderTest) -> None:
 
 def test_a_large_retried_write_is_harmless(target: SinkUnderTest) -> None:
     """Large enough not to travel in the receipt."""
-    many = changes(USERS, [("insert", {"id": id, "name": "x" * 100}) for id in range(5000)], lsn=0x5)
+    many = changes(USERS, [("insert", {"id": id, "name": "x" * 500}) for id in range(1000)], lsn=0x5)
     sink, batch = target.make(), target.next_batch(0x10)
     write(sink, batch, many)
     sink.commit(batch, [write(sink, batch, many)])
-    assert unordered(target.rows(USERS)) == users(*((str(id), "x" * 100) for id in range(5000)))
+    assert unordered(target.rows(USERS)) == users(*((str(id), "x" * 500) for id in range(1000)))
 
 
 def test_the_same_batch_again_changes_nothing(progress_target: SinkUnderTest) -> None:

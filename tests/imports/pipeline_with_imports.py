@@ -28,6 +28,7 @@ name: {name}
 state_dir: state
 source: {{url: "{url}", mode: {mode}, tables: {{include: ["*.*"]}}, copy: {{{copy}}}}}
 log: {{segment_bytes: 1MiB{log}}}
+spark: {{conf: {{spark.sql.streaming.pollingDelay: 25ms}}}}  # an idle query leaves the processor to others
 sinks:
   - {{name: lake, type: duckdb, path: lake.duckdb{settings}}}
   - {{name: events, type: file, path: events}}

@@ -32,6 +32,7 @@ name: broken
 state_dir: state
 source: {{url: "{url}"{source}}}
 log: {{{log}}}
+spark: {{conf: {{spark.sql.streaming.pollingDelay: 25ms}}}}  # an idle query leaves the processor to others
 sinks:
   - {{name: lake, type: duckdb, path: lake.duckdb}}
   - {{name: events, type: file, path: events}}
