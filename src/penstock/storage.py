@@ -258,10 +258,12 @@ class _translated(AbstractContextManager[None]):
             raise LogError(
                 f"Cannot use {self.where}: {_reason(error)}{_owned_by(Path(self.where))}.", _OTHERS
             ) from error
-        raise LogError(f"Cannot use {self.where}: {_reason(error)}.") from error
+        advice = _NO_DIRECTORY if error.errno in (errno.ENOTDIR, errno.EEXIST) else None
+        raise LogError(f"Cannot use {self.where}: {_reason(error)}.", advice) from error
 
 
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+_NO_DIRECTORY = "Make it a directory that the user of Penstock may write to, or choose another state_dir."
 _OTHERS = "Run Penstock as the user whom the directory belongs to, or choose another state_dir."
 
 

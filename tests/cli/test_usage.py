@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -135,3 +137,26 @@ def test_a_command_before_its_file_is_told_the_order(words: tuple[str, str], pen
     outcome = penstock(*words, tmp_path / "shop.yaml")
     assert outcome.code == 2
     assert f"The file comes before the command: penstock {words[0]} FILE {words[1]}" in outcome.err
+
+
+def test_an_interrupt_before_anything_is_imported_ends_without_a_word(tmp_path: Path) -> None:
+    """As if Ctrl-C were pressed while the first of our modules is imported."""
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
+    command = [sys.executable, "-c", "from penstock.__main__ import main; main()"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize("verb", ["status", "capture"])
+def test_a_state_dir_that_is_a_file_is_said_to_be_one(verb: str, database: str, tmp_path: Path, penstock: Here) -> None:
+    (tmp_path / ".penstock").write_text("")
+    outcome = penstock(verb, write_config(tmp_path, database))
+    assert outcome.code == 1
+    assert "choose another state_dir" in outcome.err
+    assert "--debug" not in outcome.err
+
+
+def test_status_without_a_subscription_says_how_to_get_one(database: str, tmp_path: Path, penstock: Here) -> None:
+    outcome = penstock("status", write_config(tmp_path, database))
+    assert outcome.code == 1
+    assert "Run `penstock init`, or `penstock run`" in outcome.out

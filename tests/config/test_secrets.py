@@ -158,3 +158,15 @@ def test_a_password_with_bytes_that_are_not_utf8_is_a_mistake_in_the_url() -> No
     with pytest.raises(ConfigError, match="not a Postgres URL") as refused:
         parse_config(text)
     assert "pW7" not in str(refused.value)
+
+
+def test_a_password_in_a_conninfo_may_look_like_a_url() -> None:
+    assert config("host=db dbname=shop user=ada password='a://b'").secrets() >= {"a://b", "a%3A%2F%2Fb"}
+
+
+@pytest.mark.parametrize("password", ["50%off", "a/b", "%zz"])
+def test_a_password_that_must_be_encoded_is_said_to_be_one(password: str) -> None:
+    text = f"name: shop\nsource: {{url: 'postgresql://ada:{password}@db/shop'}}\nsinks: [{{name: o, type: stdout}}]"
+    with pytest.raises(ConfigError, match=r"percent-encode special characters of the password \(% is %25") as refused:
+        parse_config(text)
+    assert password not in str(refused.value)

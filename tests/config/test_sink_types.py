@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.config.load import parse_config
 from penstock.errors import ConfigError
 from penstock.sinks.registry import SINKS, sink_class
 from tests.config.shelf import ShelfSettings, ShelfSink
@@ -64,3 +65,12 @@ def test_a_missing_client_library_gives_the_pip_line(tmp_path: Path, monkeypatch
     monkeypatch.setitem(SINKS, "pigeon", "penstock_test_pigeon:PigeonSink")
     assert refusal("pigeon") == 'sink type "pigeon" needs "no_such_pigeon_client"; pip install "penstock[pigeon]"'
     assert "penstock_test_pigeon" not in sys.modules
+
+
+def test_a_misspelt_type_is_named() -> None:
+    text = "name: shop\nsource: {url: 'postgresql://ada@db/shop'}\nsinks: [{name: lake, typ: duckdb, path: x}]"
+    with pytest.raises(ConfigError) as refused:
+        parse_config(text)
+    assert refused.value.sentences == (
+        "sinks[0].type: is missing; add it", 'sinks[0].typ: unknown key "typ"; did you mean "type"?'
+    )  # fmt: skip

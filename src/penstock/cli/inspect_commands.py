@@ -58,7 +58,8 @@ def show_status(status: Status, console: Console) -> None:
     if status.tables:
         console.print(summary(status.tables))
     if unfinished := [table for table in status.tables if table.state not in ("streaming", "removed")]:
-        console.print(tables_table(unfinished))
+        names = {table.qualified_name for table in unfinished}
+        console.print(tables_table([table for table in status.tables if table.qualified_name in names]))
 
 
 def _verdict(status: Status) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import sys
@@ -17,7 +18,7 @@ from penstock.config.places import places_in_state, shared_places
 from penstock.errors import ConfigError
 from penstock.rules.model import RuleSettings
 from penstock.settings.base import Section
-from penstock.settings.mistakes import mistake, show_path
+from penstock.settings.mistakes import mistake, quoted, show_path
 from penstock.settings.secrets import secrets_in
 from penstock.settings.sections import ApiSettings, LogSettings, SourceSettings, SparkSettings
 from penstock.sinks.registry import sink_class
@@ -35,7 +36,7 @@ def _sink(value: Any) -> SinkSettings:
         raise mistake("expected a mapping; write it like {name: out, type: stdout}")
     kind = value.get("type")
     if kind is None:
-        raise _at(("type",), mistake("is missing; add it"))
+        raise _without_type(value)
     if not isinstance(kind, str):
         raise _at(("type",), mistake("expected text; write it in quotes"))
     try:
@@ -43,6 +44,15 @@ def _sink(value: Any) -> SinkSettings:
     except ConfigError as error:
         raise _at(("type",), mistake(error.message)) from None
     return settings.model_validate(value)
+
+
+def _without_type(value: dict[Any, Any]) -> Invalid:
+    """Also a key that was probably meant to be it."""
+    near = difflib.get_close_matches("type", [key for key in value if isinstance(key, str)], n=1)
+    problems = {"type": mistake("is missing; add it")}
+    problems |= {key: mistake(f'unknown key{quoted(key)}; did you mean "type"?') for key in near}
+    details = [InitErrorDetails(type=problem, loc=(key,), input=None) for key, problem in problems.items()]
+    return Invalid.from_exception_data("sink", details)
 
 
 def _distinct(sinks: tuple[SinkSettings, ...]) -> tuple[SinkSettings, ...]:

@@ -199,7 +199,7 @@ def _ask(
     tables = tables_of(connection, config, found)
     if found is None or slot is None:
         missing = f'The replication slot "{found.slot}"' if found else f'The subscription "{config.name}"'
-        absent = f"{missing} does not exist on the source."
+        absent = f"{missing} does not exist on the source. Run `penstock init`, or `penstock run`, which makes it."
         name = found.slot if found else known_slot
         return SourceStatus(name, current_lsn=catalog.current_lsn(connection), error=absent), tables
     error = None

@@ -71,9 +71,10 @@ class Tables:
         tables = self.find(names)
         self._choose(tables, "remove")
         sinks = ", ".join(f'"{sink.settings.name}"' for sink in self._sinks)
+        holds = "holds" if len(self._sinks) == 1 else "hold"
         return [
             f"{table.qualified_name} left the subscription: changes committed until now are still delivered, later ones are "
-            f"not captured. What {sinks} hold of it stays there; delete it there if it is not wanted."
+            f"not captured. What {sinks} {holds} of it stays there; delete it there if it is not wanted."
             for table in tables
         ]
 

@@ -19,6 +19,7 @@ _IN_CONNINFO = re.compile(r"((?<![?&\w])(?:ssl)?password\s*=\s*)('(?:[^'\\]|\\.)
 _PLACES = (_IN_URL, _IN_QUERY, _IN_CONNINFO)
 # In a value that is a URL and nothing else it may even contain spaces.
 _WHOLE_URL = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://[^:@/?#\s]*:(.*)@", re.ASCII | re.DOTALL)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://", re.ASCII)
 _URL_HINT = "write it like postgresql://user:password@host:5432/database or host=… dbname=…"
 
 
@@ -37,14 +38,23 @@ def check_postgres_url(url: SecretStr) -> SecretStr:
     text = url.get_secret_value().strip()
     if not text:
         raise mistake(f"is empty; {_URL_HINT}")
-    if "://" in text and not text.startswith(("postgresql://", "postgres://")):
+    if _SCHEME.match(text) and not text.startswith(("postgresql://", "postgres://")):
         raise mistake(f"not a Postgres URL; {_URL_HINT}")
     parts = _read(text)
     if not parts:
-        raise mistake(f"not a Postgres URL; {_URL_HINT}")
+        raise mistake(f"not a Postgres URL; {_URL_HINT}{_encoding_hint(text)}")
     if not all(port.isascii() and port.isdigit() for port in str(parts.get("port", "5432")).split(",") if port):
-        raise mistake("the port is not a number; write it like postgresql://user:password@host:5432/database")
+        raise mistake(
+            "the port is not a number; write it like postgresql://user:password@host:5432/database"
+            f"{_encoding_hint(text)}"
+        )
     return url
+
+
+def _encoding_hint(text: str) -> str:
+    """For a URL with a password: its special characters are what most often breaks one."""
+    hint = ", and percent-encode special characters of the password (% is %25, / is %2F, @ is %40, : is %3A)"
+    return hint if _WHOLE_URL.match(text) else ""
 
 
 def secrets_in(value: Any) -> frozenset[str]:
