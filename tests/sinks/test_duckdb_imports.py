@@ -277,7 +277,7 @@ def test_a_file_that_was_replaced_while_a_table_was_copied_is_noticed(tmp_path: 
     copy = Copy(lake, table("items")).begin((1, "a"))
     lake.sink.close()
     lake.path.unlink()
-    with pytest.raises(SinkUnavailable, match="it was replaced while we were running"):
+    with pytest.raises(SinkUnavailable, match="it was replaced or set back while we were running"):
         copy.end()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
@@ -13,12 +14,12 @@ from pydantic import Field
 
 from penstock.changes.batch import MESSAGES, ChangeBatch
 from penstock.changes.net import net
-from penstock.errors import SinkRefused, SinkUnavailable
+from penstock.errors import SinkRefused
 from penstock.findings import Finding
 from penstock.lsn import LSN
 from penstock.schema.kinds import SchemaChange
 from penstock.settings.units import Size
-from penstock.sinks.contract import Batch, Imported, Sink, SinkContext
+from penstock.sinks.contract import Batch, ImportPart, SinkContext
 from penstock.sinks.duckdb.changes import apply
 from penstock.sinks.duckdb.file import DuckDBFile
 from penstock.sinks.duckdb.imports import Shadows
@@ -29,8 +30,9 @@ from penstock.sinks.duckdb.snapshot import Snapshot, SnapshotSettings
 from penstock.sinks.duckdb.staging import StagedChanges, stage_changes
 from penstock.sinks.duckdb.tables import Tables
 from penstock.sinks.mirror.imports import commit_part
-from penstock.sinks.mirror.owner import ExistingRowsSettings, Owner
+from penstock.sinks.mirror.owner import ExistingRowsSettings
 from penstock.sinks.mirror.records import Records
+from penstock.sinks.mirror.sink import MirrorSink
 from penstock.sinks.settings import SinkSettings
 from penstock.storage import why_unwritable
 
@@ -57,7 +59,7 @@ class DuckDBSettings(ExistingRowsSettings, SinkSettings):
         return self.model_copy(update={"path": directory / self.path, "snapshot": copy})
 
 
-class DuckDBSink(Sink[DuckDBSettings]):
+class DuckDBSink(MirrorSink[DuckDBSettings, duckdb.DuckDBPyConnection]):
     """Mirrors ``schema.table`` under the same names, creates what is missing, keeps its position beside the data.
 
     The file is open only while a batch is committed, so that others can read it in between. There is no primary-key
@@ -69,10 +71,6 @@ class DuckDBSink(Sink[DuckDBSettings]):
     """
 
     Settings: ClassVar[type[DuckDBSettings]] = DuckDBSettings
-    guarantee: ClassVar[str] = "exactly-once"
-    keeps_position: ClassVar[bool] = True
-    swaps_tables: ClassVar[bool] = True
-    imports_beside: ClassVar[bool] = True
     verifiable: ClassVar[bool] = True
 
     def __init__(self, settings: DuckDBSettings) -> None:
@@ -80,7 +78,6 @@ class DuckDBSink(Sink[DuckDBSettings]):
         self._file = DuckDBFile(settings.path, settings.name, settings.memory)
         copy = settings.snapshot
         self._snapshot = Snapshot(self._file, copy, settings.name, settings.memory) if copy is not None else None
-        self._held: LSN | None = None  # up to where the file held everything when we last had it open
 
     def close(self) -> None:
         if self._snapshot is not None and self._held is not None:
@@ -113,18 +110,24 @@ class DuckDBSink(Sink[DuckDBSettings]):
 
     def prepare(self) -> LSN | None:
         self.check()
-        with self._file.opened() as connection:
-            connection.execute(PROGRESS)
-            connection.execute(IMPORTS)
+        with self._opened() as connection:
             connection.execute(TABLES)  # here, where nobody else does: two commits that make one conflict
-            self._refuse_other_source(connection)
-            self._held = self._records(connection).position()
-            return self._held
+            return self._read_position(connection)
 
-    def imported(self) -> Imported:
+    @contextmanager
+    def _opened(self) -> Iterator[duckdb.DuckDBPyConnection]:
         with self._file.opened() as connection:
             connection.execute(PROGRESS + IMPORTS)
-            return self._records(connection).imports().imported()
+            yield connection
+
+    @contextmanager
+    def _transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        with self._file.transaction() as connection:
+            connection.execute(PROGRESS + IMPORTS)
+            yield connection
+
+    def _records(self, connection: duckdb.DuckDBPyConnection) -> Records:
+        return records_of(connection, self._owner, self.origin, self.subscription)
 
     def write(self, batch: Batch, changes: Iterator[ChangeBatch]) -> list[StagedChanges]:
         may_exist = batch.part is not None and (batch.part.phase == "changes" or batch.part.replaces)
@@ -135,44 +138,27 @@ class DuckDBSink(Sink[DuckDBSettings]):
         ]
 
     def commit(self, batch: Batch, receipts: Sequence[list[StagedChanges]]) -> None:
-        """One transaction:
-
-        0. A file that holds less than it did was replaced since: the batch would leave a hole, so ``prepare`` looks anew.
-        1. A batch at or below the recorded position was committed by somebody who died before saying so: nothing to do.
-        2. Tables are created or altered to fit, schema changes followed and changes applied in order.
-        3. The position is recorded, and all of it committed. Killed before: DuckDB's log rolls everything back.
-
-        A part of an import has a record of its own (``imports.py``), and the position stays. It may be committed
-        beside a batch: the one writes to a table that the other does not know.
-
-        Afterwards the copy for readers is renewed, if there is one and it is due.
-        """
-        self._commit(batch, receipts)
+        """Afterwards the copy for readers is renewed, if there is one and it is due."""
+        staged = [changes for receipt in receipts for changes in receipt]
+        if batch.part is None:
+            self._commit_batch(batch, lambda connection: self._apply(connection, batch, staged))
+        else:
+            self._commit_part(batch.part, staged)
         if self._snapshot is not None and (batch.part is None or batch.part.phase == "end"):
             self._snapshot.committed(self._owner, bool(receipts or batch.schema_log or batch.part))
 
-    def _commit(self, batch: Batch, receipts: Sequence[list[StagedChanges]]) -> None:
-        staged = [changes for receipt in receipts for changes in receipt]
-        held = self._held  # before the transaction begins: another thread may move it on meanwhile
-        with self._file.transaction() as connection:
-            connection.execute(PROGRESS + IMPORTS)
-            records = self._records(connection)
-            position = records.position()
-            self._refuse_older_copy(position, held)
-            if batch.part is not None:
-                tables = Tables(
-                    connection, self._owner, self.settings.unrepresentable, existing_rows=self.settings.existing_rows
-                )
-                commit_part(records, Shadows(connection, tables), batch.part, staged)
-                return
-            if position is not None and batch.end <= position:
-                return
-            on_drop = self.settings.on_drop
-            tables = Tables(connection, self._owner, self.settings.unrepresentable, on_drop == "keep", batch.start)
-            commands = batch.schema_log if self.settings.schema_changes == "apply" else ()
-            follow(tables, on_drop, commands, staged, lambda some: apply(connection, tables, some))
-            records.put_position(batch.end)
-        self._held = batch.end
+    def _apply(self, connection: duckdb.DuckDBPyConnection, batch: Batch, staged: Sequence[StagedChanges]) -> None:
+        on_drop = self.settings.on_drop
+        tables = Tables(connection, self._owner, self.settings.unrepresentable, on_drop == "keep", batch.start)
+        commands = batch.schema_log if self.settings.schema_changes == "apply" else ()
+        follow(tables, on_drop, commands, staged, lambda some: apply(connection, tables, some))
+
+    def _commit_part(self, part: ImportPart, staged: Sequence[StagedChanges]) -> None:
+        with self._import_transaction() as connection:
+            tables = Tables(
+                connection, self._owner, self.settings.unrepresentable, existing_rows=self.settings.existing_rows
+            )
+            commit_part(self._records(connection), Shadows(connection, tables), part, staged)
 
     def recomputes(self, change: SchemaChange, nested: bool = False) -> bool:
         return follows_exactly(change, nested, self.settings.unrepresentable)
@@ -181,26 +167,6 @@ class DuckDBSink(Sink[DuckDBSettings]):
         from penstock.sinks.duckdb.verify import DuckDBTarget
 
         return DuckDBTarget(self.settings, context.source_url, context.publications, context.pipeline)
-
-    @property
-    def _owner(self) -> Owner:
-        return Owner(self.pipeline, self.settings.name)
-
-    def _refuse_other_source(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """A file that this sink has filled from another one."""
-        for origin in self._records(connection).origins():
-            self.refuse_other_origin(origin)
-
-    def _records(self, connection: duckdb.DuckDBPyConnection) -> Records:
-        return records_of(connection, self._owner, self.origin, self.subscription)
-
-    def _refuse_older_copy(self, position: LSN | None, held: LSN | None) -> None:
-        if held is not None and (position is None or position < held):
-            raise SinkUnavailable(
-                f"{self.settings.path} of sink {self.settings.name} held changes up to {held} and now holds them up "
-                f"to {position or 'none at all'}: it was replaced while we were running.",
-                "Delivery looks for what it lacks in the change log.",
-            )
 
 
 def _why_unwritable(path: Path) -> str | None:

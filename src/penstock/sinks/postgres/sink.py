@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -17,7 +17,7 @@ from pydantic import Field, SecretStr
 from penstock import failpoints
 from penstock.changes.batch import MESSAGES, ChangeBatch
 from penstock.changes.net import net
-from penstock.errors import PenstockError, SinkRefused, SinkUnavailable
+from penstock.errors import PenstockError, SinkRefused
 from penstock.findings import Finding
 from penstock.lsn import LSN, ZERO
 from penstock.postgres.connection import Connection
@@ -26,10 +26,11 @@ from penstock.schema.kinds import SchemaChange
 from penstock.schema.log.row import LoggedCommand
 from penstock.settings.base import Settings
 from penstock.settings.units import Duration
-from penstock.sinks.contract import Batch, Imported, ImportPart, Sink, SinkContext
+from penstock.sinks.contract import Batch, ImportPart, SinkContext
 from penstock.sinks.mirror.imports import commit_part
-from penstock.sinks.mirror.owner import ExistingRowsSettings, Owner
+from penstock.sinks.mirror.owner import ExistingRowsSettings
 from penstock.sinks.mirror.records import Records
+from penstock.sinks.mirror.sink import MirrorSink
 from penstock.sinks.postgres.bisect import Bisection, RefusedRow, Tolerance
 from penstock.sinks.postgres.carried_ddl import ReplicateDdl
 from penstock.sinks.postgres.changes import Applier
@@ -84,7 +85,7 @@ class PostgresSettings(ExistingRowsSettings, SinkSettings):
     )
 
 
-class PostgresSink(Sink[PostgresSettings]):
+class PostgresSink(MirrorSink[PostgresSettings, Connection]):
     """Mirrors ``schema.table`` under the same names, and keeps its position beside the data.
 
     Parallelism: executors decode, reduce to one row per key, and write the text that COPY reads; of an import, they COPY.
@@ -94,10 +95,6 @@ class PostgresSink(Sink[PostgresSettings]):
     """
 
     Settings: ClassVar[type[PostgresSettings]] = PostgresSettings
-    guarantee: ClassVar[str] = "exactly-once"
-    keeps_position: ClassVar[bool] = True
-    swaps_tables: ClassVar[bool] = True
-    imports_beside: ClassVar[bool] = True
     keeps_dead_letters: ClassVar[bool] = True
     verifiable: ClassVar[bool] = True
 
@@ -109,7 +106,7 @@ class PostgresSink(Sink[PostgresSettings]):
     def _begin_afresh(self) -> None:
         self._tables = self._new_tables()
         self._letters = LetterBox(self._owner)
-        self._held: LSN | None = None  # up to where the target held everything when we last looked
+        self._held = None
         self._appliers: dict[int, tuple[Connection, Applier]] = {}  # by thread
         self._prepared = False
         self._is_elsewhere = False  # the target is known not to be the source's database
@@ -118,10 +115,6 @@ class PostgresSink(Sink[PostgresSettings]):
     def _new_tables(self) -> Tables:
         shapes = Shapes(self.settings.name, self.source, self.settings.replicate_ddl)
         return Tables(self._owner, self.settings.tables_schema, shapes, self.settings.existing_rows)
-
-    @property
-    def _owner(self) -> Owner:
-        return Owner(self.pipeline, self.settings.name)
 
     def __getstate__(self) -> dict[str, Any]:
         left_here = (
@@ -167,12 +160,18 @@ class PostgresSink(Sink[PostgresSettings]):
                 logger.warning("Sink %s: %s See docs/sinks/postgres.md, Rights.", self.settings.name, _AT_WORK)
             self._letters = LetterBox(self._owner)
             self._letters.look(connection)
-            records = self._records(connection)
-            for origin in records.origins():
-                self.refuse_other_origin(origin)
-            self._held = records.position()
+            position = self._read_position(connection)
         self._prepared = True
-        return self._held
+        return position
+
+    def _opened(self) -> AbstractContextManager[Connection]:
+        return self._session.opened()
+
+    def _transaction(self) -> AbstractContextManager[Connection]:
+        return self._session.transaction()
+
+    def _records(self, connection: Connection) -> Records:
+        return records_of(connection, self._owner, self.origin, self.subscription)
 
     def _refuse_unfit(self, connection: Connection) -> None:
         """A role without rights, a server that takes no changes, the source's own database."""
@@ -181,10 +180,6 @@ class PostgresSink(Sink[PostgresSettings]):
         self._session.refuse_read_only(connection)
         if self.source and not self._is_elsewhere:
             self._is_elsewhere = refuse_source_as_target(connection, self.source, self.settings.name)
-
-    def imported(self) -> Imported:
-        with self._session.opened() as connection:
-            return self._records(connection).imports().imported()
 
     def write(self, batch: Batch, changes: Iterator[ChangeBatch]) -> list[StagedChanges]:
         part = batch.part
@@ -208,26 +203,14 @@ class PostgresSink(Sink[PostgresSettings]):
             self._session.close()
 
     def commit(self, batch: Batch, receipts: Sequence[list[StagedChanges]]) -> None:
-        """One transaction of the target:
-
-        0. The position is read and locked. One that is lower than before was restored meanwhile: ``prepare`` looks anew.
-           A batch at or below it was committed by somebody who died, or lost the connection, before hearing so: whatever
-           became of that commit, it is over once we have the lock.
-        1. Tables are created or altered to fit, and the changes of all tables applied.
-        2. The position is recorded, and all of it committed. Killed before, Postgres rolls everything back.
-
-        Where the target refuses a row, that is done again, and step 1 finds out which: that row stops the sink, or becomes
-        a dead letter in the same transaction.
-
-        A part of an import has a record of its own (``imports.py``), and the position stays. It may be committed
-        beside a batch: the one writes to a table that the other does not know.
-        """
+        """Where the target refuses a row, the batch is applied again, now to find out which: that row stops the sink, or
+        becomes a dead letter in the same transaction."""
         staged = [changes for receipt in receipts for changes in receipt]
         if batch.part is not None:
             self._commit_part(batch.part, staged)
             return
         try:
-            self._commit_batch(batch, staged)
+            self._try_batch(batch, staged)
         except SinkRefused as refused:
             looked = self._tables.forget()  # somebody may have altered a table, or added an index, since we looked
             if not looked and not isinstance(refused, RowRefused):
@@ -235,22 +218,18 @@ class PostgresSink(Sink[PostgresSettings]):
             if isinstance(refused, RowRefused) and refused.refusal.sqlstate in _NOT_OF_THE_TYPE:
                 with self._session.opened() as connection:
                     self._tables.renew_types(connection, (change.relation.oid for change in staged))
-            self._commit_batch(batch, staged, refused)
+            self._try_batch(batch, staged, refused)
         if time.monotonic() >= self._next_settling:
             self._settle()
 
-    def _commit_batch(self, batch: Batch, staged: Sequence[StagedChanges], before: SinkRefused | None = None) -> None:
+    def _try_batch(self, batch: Batch, staged: Sequence[StagedChanges], before: SinkRefused | None = None) -> None:
         """``before``: what was refused when it was tried as a whole."""
         with self._session.opened() as connection:
             self._follower.before_batch(connection, self._followed(batch))
-        with self._session.transaction() as connection:
-            records = self._records(connection)
-            position = records.position(lock=True)
-            self._refuse_set_back(position)
-            if position is not None and batch.end <= position:
-                return
+        refused: list[RefusedRow] = []
+
+        def apply_batch(connection: Connection) -> None:
             self._tables.stream_at = batch.start
-            refused: list[RefusedRow] = []
             by_rows = before is not None or self._letters.hold_values_for(connection, staged)
 
             def apply(some: Sequence[StagedChanges]) -> None:
@@ -264,10 +243,9 @@ class PostgresSink(Sink[PostgresSettings]):
             self._follower.apply(connection, self._followed(batch), staged, apply)
             self._letters.supersede(connection, staged)
             self._letters.put(connection, refused, batch.failed)
-            records.put_position(batch.end)
-            failpoints.reach(failpoints.BATCH_APPLIED)
-        self._held = batch.end
-        self._letters.tell(refused, batch.failed)
+
+        if self._commit_batch(batch, apply_batch):
+            self._letters.tell(refused, batch.failed)
 
     def _followed(self, batch: Batch) -> tuple[LoggedCommand, ...]:
         follows = self.settings.schema_changes == "apply" and self.settings.tables_schema == "create"
@@ -335,7 +313,7 @@ class PostgresSink(Sink[PostgresSettings]):
     def _try_part(self, part: ImportPart, staged: Sequence[StagedChanges]) -> None:
         with self._session.opened() as connection:
             index_shadow(connection, self._records(connection), self._tables, part)
-        with self._session.transaction() as connection:
+        with self._import_transaction() as connection:
             filler = Filler(connection, part.relation, part.upto or ZERO, self._tolerance.enough)
             shadows = Shadows(connection, self._tables, self._applier(connection), filler.add)
             done = commit_part(self._records(connection), shadows, part, staged)
@@ -364,18 +342,6 @@ class PostgresSink(Sink[PostgresSettings]):
             kind = Applier if self._session.may_replicate else OrderedApplier
             known = self._appliers[threading.get_ident()] = connection, kind(connection)
         return known[1]
-
-    def _records(self, connection: Connection) -> Records:
-        return records_of(connection, self._owner, self.origin, self.subscription)
-
-    def _refuse_set_back(self, position: LSN | None) -> None:
-        held = self._held
-        if held is not None and (position is None or position < held):
-            raise SinkUnavailable(
-                f"The target of sink {self.settings.name} held changes up to {held} and now holds them up to "
-                f"{position or 'none at all'}: it was set back while we were running.",
-                "Delivery looks for what it lacks in the change log.",
-            )
 
 
 def _goes_straight_in(part: ImportPart) -> bool:
