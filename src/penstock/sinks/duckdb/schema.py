@@ -17,7 +17,7 @@ from penstock.schema.words import in_words
 from penstock.sinks.duckdb.staging import StagedChanges
 from penstock.sinks.duckdb.tables import Tables
 from penstock.sinks.duckdb.types import duckdb_type, is_exact
-from penstock.sinks.mirror.schema_following import column_of, in_their_place
+from penstock.sinks.mirror.schema_following import column_of, follow_in_table, in_their_place
 from penstock.sinks.settings import UnrepresentableSettings
 
 logger = logging.getLogger(__name__)
@@ -32,10 +32,8 @@ def follow(
 ) -> None:
     """``apply`` applies changes of tables: those that came before a command first."""
     for change in in_their_place(commands, staged, apply):
-        if isinstance(change, kinds.DropTable):
-            _drop_table(tables, on_drop, change)
-        elif isinstance(change, TableChange) and _follow(tables, change):
-            logger.info("%s of the file follows: %s.", change.table, in_words(change))
+        if isinstance(change, TableChange):
+            follow_in_table(_Columns(tables), change, on_drop, "file")
         elif isinstance(change, kinds.RenameEnumValue) and tables.rename_label(
             change.type.oid, change.before, change.after
         ):
@@ -53,28 +51,22 @@ def follows_exactly(change: SchemaChange, nested: bool, policies: Unrepresentabl
     return is_exact(before, after, (duckdb_type(before, policy), duckdb_type(after, policy)))
 
 
-def _follow(tables: Tables, change: SchemaChange) -> bool:
-    match change:
-        case kinds.AddColumn(table=table, column=column) if column.generated is None:  # which may not be published
-            return tables.add_column(table.oid, column_of(column), column.missing)
-        case kinds.DropColumn(table=table, column=column):
-            return tables.drop_column(table.oid, column.name)
-        case kinds.RetypeColumn(table=table, before=before, after=after):
-            return tables.retype_column(table.oid, column_of(before), column_of(after))
-        case kinds.RenameColumn(table=table, before=former, after=name):
-            return tables.rename_column(table.oid, former, name)
-        case kinds.RenameTable(table=table, after=name):
-            return tables.rename(table.oid, (table.schema, name))
-        case kinds.MoveTable(table=table, after=schema):
-            return tables.rename(table.oid, (schema, table.table))
-    return False
+class _Columns:
+    """``FollowingTables``: the columns of the file's tables follow."""
 
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self.has, self.rename, self.drop = tables.has, tables.rename, tables.drop
 
-def _drop_table(tables: Tables, on_drop: Literal["keep", "drop"], change: kinds.DropTable) -> None:
-    if not tables.has(change.table.oid):
-        return
-    if on_drop == "drop":
-        tables.drop(change.table.oid)
-        logger.info("%s was dropped in the source, and so in the file.", change.table)
-    else:
-        logger.info("%s was dropped in the source. It stays in the file, as it is.", change.table)
+    def alter(self, change: TableChange) -> bool:
+        tables = self._tables
+        match change:
+            case kinds.AddColumn(table=table, column=column) if column.generated is None:  # which may not be published
+                return tables.add_column(table.oid, column_of(column), column.missing)
+            case kinds.DropColumn(table=table, column=column):
+                return tables.drop_column(table.oid, column.name)
+            case kinds.RetypeColumn(table=table, before=before, after=after):
+                return tables.retype_column(table.oid, column_of(before), column_of(after))
+            case kinds.RenameColumn(table=table, before=former, after=name):
+                return tables.rename_column(table.oid, former, name)
+        return False

@@ -204,11 +204,12 @@ class Tables:
         self._remember(now, target)
         return True
 
-    def drop(self, oid: int) -> None:
+    def drop(self, oid: int) -> bool:
         """With all its rows."""
         found = self._of(oid)
         if found is not None:
             self._drop(found[0])
+        return found is not None
 
     def has(self, oid: int) -> bool:
         return self._of(oid) is not None

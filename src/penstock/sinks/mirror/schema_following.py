@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import psycopg
 
@@ -25,6 +25,7 @@ from penstock.schema import kinds
 from penstock.schema.definitions import ColumnDefinition
 from penstock.schema.kinds import SchemaChange, TableChange, TypeChange
 from penstock.schema.log.row import LoggedCommand
+from penstock.schema.words import in_words
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +78,43 @@ def _tell_of_unknown(command: LoggedCommand) -> None:
                 "a cast that it lacks), the table is imported again; with mode: stream run: penstock tables FILE resync %s.",
                 change.table, change.table,
             )  # fmt: skip
+
+
+class FollowingTables(Protocol):
+    """The tables of a target, by the oids of the source's. Each method says whether there was anything to do."""
+
+    def has(self, oid: int) -> bool: ...
+    def rename(self, oid: int, now: tuple[str, str]) -> bool: ...
+    def drop(self, oid: int) -> bool:
+        """With its rows. False: it is not the sink's to drop."""
+        ...
+
+    def alter(self, change: TableChange) -> bool:
+        """A change within a table that keeps its name."""
+        ...
+
+
+def follow_in_table(
+    tables: FollowingTables, change: TableChange, on_drop: Literal["keep", "drop"], target: str = "target"
+) -> None:
+    """``target``: what the log calls it. A table that is not mirrored is left alone."""
+    table = change.table
+    if not tables.has(table.oid):
+        return
+    if isinstance(change, kinds.DropTable):
+        if on_drop == "drop" and tables.drop(table.oid):
+            logger.info("%s was dropped in the source, and so in the %s.", table, target)
+        else:
+            logger.info("%s was dropped in the source. It stays in the %s, as it is.", table, target)
+        return
+    if isinstance(change, kinds.RenameTable):
+        followed = tables.rename(table.oid, (table.schema, change.after))
+    elif isinstance(change, kinds.MoveTable):
+        followed = tables.rename(table.oid, (change.after, table.table))
+    else:
+        followed = tables.alter(change)
+    if followed:
+        logger.info("%s of the %s follows: %s.", table, target, in_words(change))
 
 
 def column_of(definition: ColumnDefinition) -> Column:

@@ -26,7 +26,7 @@ from penstock.schema.definitions import ColumnDefinition, Constraint, Definition
 from penstock.schema.kinds import SchemaChange, TableChange
 from penstock.schema.log.row import LoggedCommand
 from penstock.schema.words import in_words
-from penstock.sinks.mirror.schema_following import in_their_place
+from penstock.sinks.mirror.schema_following import follow_in_table, in_their_place
 from penstock.sinks.postgres.carried_ddl import carry
 from penstock.sinks.postgres.columns import retype, set_aside
 from penstock.sinks.postgres.staging import StagedChanges
@@ -38,215 +38,208 @@ from penstock.sinks.postgres.unfollowed import following
 logger = logging.getLogger(__name__)
 
 _Apply = Callable[[Sequence[StagedChanges]], None]
-_Follow = Callable[["SchemaFollower", Connection, Target, Any], None]
+_Follow = Callable[["SchemaFollower", Target, Any], None]
 
 
 class SchemaFollower:
     """For one sink. ``on_drop``: whether what the source drops is kept in the target. ``imports``: tables whose values the
     source computed anew are imported again."""
 
-    def __init__(self, sink: str, tables: Tables, on_drop: Literal["keep", "drop"], imports: bool) -> None:
-        self._sink, self._tables, self._on_drop, self._imports = sink, tables, on_drop, imports
+    def __init__(
+        self, connection: Connection, sink: str, tables: Tables, on_drop: Literal["keep", "drop"], imports: bool
+    ) -> None:
+        self._connection, self._sink, self._tables = connection, sink, tables
+        self._on_drop, self._imports = on_drop, imports
 
-    def before_batch(self, connection: Connection, commands: Sequence[LoggedCommand]) -> None:
+    def before_batch(self, commands: Sequence[LoggedCommand]) -> None:
         """Step 1. The connection is in no transaction."""
         for command in commands:
             for change in command.changes:
-                if isinstance(change, kinds.AddEnumValue) and type_exists(connection, type_name(change.type)):
+                if isinstance(change, kinds.AddEnumValue) and type_exists(self._connection, type_name(change.type)):
                     before = [change.before] if change.before is not None else []
                     place = sql.Composed([sql.SQL(" BEFORE {}").format(sql.Literal(label)) for label in before])
-                    connection.execute(
+                    self._connection.execute(
                         sql.SQL("ALTER TYPE {} ADD VALUE IF NOT EXISTS {}{}").format(
                             type_name(change.type), sql.Literal(change.label.label), place
                         )
                     )
 
-    def apply(
-        self, connection: Connection, commands: Sequence[LoggedCommand], staged: Sequence[StagedChanges], apply: _Apply
-    ) -> None:
+    def apply(self, commands: Sequence[LoggedCommand], staged: Sequence[StagedChanges], apply: _Apply) -> None:
         """Steps 2 and 3; ``apply`` applies changes of tables."""
         late, of_types = _Late(commands), LateTypeChanges(commands)
         for change in in_their_place(commands, staged, apply):
             late.note(change)
             of_types.note(change)
-            self._follow(connection, change)
+            self._follow(change)
         for restriction in of_types.changes():
             with following(self._sink, restriction):
-                restrict_domain(connection, restriction)
+                restrict_domain(self._connection, restriction)
         for change, step in late.steps():
             with following(self._sink, change):
-                self._step(connection, change, step)
+                if self._step(change, step):
+                    logger.info("%s of the target follows: %s.", change.table, in_words(change))
 
-    def _follow(self, connection: Connection, change: SchemaChange) -> None:
+    def _follow(self, change: SchemaChange) -> None:
         with following(self._sink, change):
-            self._follow_one(connection, change)
+            self._follow_one(change)
 
-    def _follow_one(self, connection: Connection, change: SchemaChange) -> None:
-        if isinstance(change, kinds.RenameTable | kinds.MoveTable):
-            self._rename(connection, change)
-        elif isinstance(change, kinds.DropTable):
-            self._drop_table(connection, change)
-        elif isinstance(change, TableChange):
-            self._step(connection, change, _STEPS.get(type(change)))
+    def _follow_one(self, change: SchemaChange) -> None:
+        if isinstance(change, TableChange):
+            follow_in_table(self, change, self._on_drop)
         elif isinstance(change, kinds.OtherCommand):
-            carry(connection, self._sink, change)
+            carry(self._connection, self._sink, change)
         else:
-            follow_type(connection, change, lambda name: self._make_types(connection, name))
+            follow_type(self._connection, change, lambda name: self._make_types(name))
 
-    def _step(self, connection: Connection, change: TableChange, step: _Follow | None) -> None:
-        target = self._target(connection, change) if step is not None else None
-        if step is not None and target is not None:
-            logger.info("%s of the target follows: %s.", change.table, in_words(change))
-            step(self, connection, target, change)
-            self._tables.forget_one(change.table.oid)
+    def has(self, oid: int) -> bool:
+        return self._tables.place_of(self._connection, oid) is not None
 
-    def _target(self, connection: Connection, change: TableChange) -> Target | None:
-        place = self._tables.place_of(connection, change.table.oid)
-        return find(connection, *place) if place is not None else None
+    def rename(self, oid: int, now: tuple[str, str]) -> bool:
+        return self._tables.rename(self._connection, oid, now)
 
-    def _rename(self, connection: Connection, change: kinds.RenameTable | kinds.MoveTable) -> None:
-        schema, table = change.table.schema, change.table.table
-        now = (schema, change.after) if isinstance(change, kinds.RenameTable) else (change.after, table)
-        if self._tables.place_of(connection, change.table.oid) is not None:
-            self._tables.rename(connection, change.table.oid, now)
-            logger.info("%s of the target follows: it is called %s now.", change.table, ".".join(now))
+    def drop(self, oid: int) -> bool:
+        return self._tables.drop(self._connection, oid)
 
-    def _drop_table(self, connection: Connection, change: kinds.DropTable) -> None:
-        target = self._target(connection, change)
-        if target is None:
-            return
-        if self._on_drop == "drop" and self._tables.drop(connection, change.table.oid):
-            logger.info("%s was dropped in the source, and so in the target.", change.table)
-        else:
-            logger.info("%s was dropped in the source. It stays in the target, as it is.", change.table)
+    def alter(self, change: TableChange) -> bool:
+        return self._step(change, _STEPS.get(type(change)))
+
+    def _step(self, change: TableChange, step: _Follow | None) -> bool:
+        target = self._target(change.table.oid) if step is not None else None
+        if step is None or target is None:
+            return False
+        step(self, target, change)
+        self._tables.forget_one(change.table.oid)
+        return True
+
+    def _target(self, oid: int) -> Target | None:
+        place = self._tables.place_of(self._connection, oid)
+        return find(self._connection, *place) if place is not None else None
 
     # One column or part at a time. The table and what is spoken of are there.
 
-    def add_column(self, connection: Connection, target: Target, change: kinds.AddColumn) -> None:
+    def add_column(self, target: Target, change: kinds.AddColumn) -> None:
         column = change.column
-        self._make_room(connection, target, column.name, column.id)
-        self._make_type(connection, change, column)
-        _alter(connection, target, sql.SQL("ADD COLUMN {}").format(column_words(column)))
+        self._make_room(target, column.name, column.id)
+        self._make_type(change, column)
+        _alter(self._connection, target, sql.SQL("ADD COLUMN {}").format(column_words(column)))
         if column.missing is not None:
             then = sql.SQL("SET DEFAULT " + column.default if column.default is not None else "DROP DEFAULT")
-            _alter(connection, target, sql.SQL("ALTER COLUMN {} {}").format(sql.Identifier(column.name), then))
+            _alter(self._connection, target, sql.SQL("ALTER COLUMN {} {}").format(sql.Identifier(column.name), then))
 
-    def drop_column(self, connection: Connection, target: Target, change: kinds.DropColumn) -> None:
+    def drop_column(self, target: Target, change: kinds.DropColumn) -> None:
         there = target.column(change.column.name)
         if there is None:
             return
         name = sql.Identifier(there.name)
         if self._on_drop == "drop":
-            _alter(connection, target, sql.SQL("DROP COLUMN {}").format(name))
+            _alter(self._connection, target, sql.SQL("DROP COLUMN {}").format(name))
             return
         logger.info("Column %s of %s was dropped in the source. It stays in the target.", there.name, change.table)
         if there.not_null and not there.generated:
-            _alter(connection, target, sql.SQL("ALTER COLUMN {} DROP NOT NULL").format(name))
+            _alter(self._connection, target, sql.SQL("ALTER COLUMN {} DROP NOT NULL").format(name))
 
-    def rename_column(self, connection: Connection, target: Target, change: kinds.RenameColumn) -> None:
+    def rename_column(self, target: Target, change: kinds.RenameColumn) -> None:
         if target.column(change.before) is None:
             return
-        self._make_room(connection, target, change.after, change.id)
+        self._make_room(target, change.after, change.id)
         names = sql.Identifier(change.before), sql.Identifier(change.after)
-        _alter(connection, target, sql.SQL("RENAME COLUMN {} TO {}").format(*names))
+        _alter(self._connection, target, sql.SQL("RENAME COLUMN {} TO {}").format(*names))
 
-    def _make_room(self, connection: Connection, target: Target, name: str, id: int) -> None:
+    def _make_room(self, target: Target, name: str, id: int) -> None:
         """A column that the source dropped and we kept has the name: its values are none of the new one's."""
         if target.column(name) is not None:
-            set_aside(connection, target, name, id)
+            set_aside(self._connection, target, name, id)
 
-    def retype_column(self, connection: Connection, target: Target, change: kinds.RetypeColumn) -> None:
-        self._make_type(connection, change, change.after)
-        retype(connection, target, change, self._imports)
+    def retype_column(self, target: Target, change: kinds.RetypeColumn) -> None:
+        self._make_type(change, change.after)
+        retype(self._connection, target, change, self._imports)
 
-    def _make_type(self, connection: Connection, change: TableChange, column: ColumnDefinition) -> None:
-        if connection.execute("SELECT to_regtype(%s)", [column.type]).fetchone() == (None,):
-            self._tables.make_types(connection, change.table.oid, str(change.table))
+    def _make_type(self, change: TableChange, column: ColumnDefinition) -> None:
+        if self._connection.execute("SELECT to_regtype(%s)", [column.type]).fetchone() == (None,):
+            self._tables.make_types(self._connection, change.table.oid, str(change.table))
 
-    def _make_types(self, connection: Connection, name: str) -> None:
+    def _make_types(self, name: str) -> None:
         """For an attribute of a composite type: whatever the tables of the source need by now."""
-        if connection.execute("SELECT to_regtype(%s)", [name]).fetchone() == (None,):
-            for oid, table in self._tables.known(connection).items():
-                self._tables.make_types(connection, oid, ".".join(table))
+        if self._connection.execute("SELECT to_regtype(%s)", [name]).fetchone() == (None,):
+            for oid, table in self._tables.known(self._connection).items():
+                self._tables.make_types(self._connection, oid, ".".join(table))
 
-    def set_not_null(self, connection: Connection, target: Target, change: kinds.SetNotNull) -> None:
-        self._alter_column(connection, target, change.column, sql.SQL("SET NOT NULL"))
+    def set_not_null(self, target: Target, change: kinds.SetNotNull) -> None:
+        self._alter_column(target, change.column, sql.SQL("SET NOT NULL"))
 
-    def drop_not_null(self, connection: Connection, target: Target, change: kinds.DropNotNull) -> None:
-        self._alter_column(connection, target, change.column, sql.SQL("DROP NOT NULL"))
+    def drop_not_null(self, target: Target, change: kinds.DropNotNull) -> None:
+        self._alter_column(target, change.column, sql.SQL("DROP NOT NULL"))
 
-    def set_default(self, connection: Connection, target: Target, change: kinds.SetDefault) -> None:
-        self._alter_column(connection, target, change.column, sql.SQL("SET DEFAULT " + change.expression))
+    def set_default(self, target: Target, change: kinds.SetDefault) -> None:
+        self._alter_column(target, change.column, sql.SQL("SET DEFAULT " + change.expression))
 
-    def drop_default(self, connection: Connection, target: Target, change: kinds.DropDefault) -> None:
-        self._alter_column(connection, target, change.column, sql.SQL("DROP DEFAULT"))
+    def drop_default(self, target: Target, change: kinds.DropDefault) -> None:
+        self._alter_column(target, change.column, sql.SQL("DROP DEFAULT"))
 
-    def drop_identity(self, connection: Connection, target: Target, change: kinds.ChangeIdentity) -> None:
+    def drop_identity(self, target: Target, change: kinds.ChangeIdentity) -> None:
         if change.identity is None:
-            self._alter_column(connection, target, change.column, sql.SQL("DROP IDENTITY IF EXISTS"))
+            self._alter_column(target, change.column, sql.SQL("DROP IDENTITY IF EXISTS"))
 
-    def _alter_column(self, connection: Connection, target: Target, name: str, what: sql.SQL) -> None:
+    def _alter_column(self, target: Target, name: str, what: sql.SQL) -> None:
         there = target.column(name)
         if there is not None and not there.generated:
-            _alter(connection, target, sql.SQL("ALTER COLUMN {} {}").format(sql.Identifier(name), what))
+            _alter(self._connection, target, sql.SQL("ALTER COLUMN {} {}").format(sql.Identifier(name), what))
 
-    def drop_primary_key(self, connection: Connection, target: Target, change: kinds.ReplacePrimaryKey) -> None:
+    def drop_primary_key(self, target: Target, change: kinds.ReplacePrimaryKey) -> None:
         if change.before is not None:
-            _drop_constraint(connection, target, change.before.name)
+            _drop_constraint(self._connection, target, change.before.name)
 
-    def add_primary_key(self, connection: Connection, target: Target, change: kinds.ReplacePrimaryKey) -> None:
+    def add_primary_key(self, target: Target, change: kinds.ReplacePrimaryKey) -> None:
         if change.after is not None:
-            _add_constraint(connection, target, change.after)
+            _add_constraint(self._connection, target, change.after)
 
-    def add_constraint(self, connection: Connection, target: Target, change: kinds.AddUnique | kinds.AddCheck) -> None:
-        _add_constraint(connection, target, change.constraint)
+    def add_constraint(self, target: Target, change: kinds.AddUnique | kinds.AddCheck) -> None:
+        _add_constraint(self._connection, target, change.constraint)
 
-    def drop_constraint(
-        self, connection: Connection, target: Target, change: kinds.DropUnique | kinds.DropCheck
-    ) -> None:
-        _drop_constraint(connection, target, change.constraint.name)
+    def drop_constraint(self, target: Target, change: kinds.DropUnique | kinds.DropCheck) -> None:
+        _drop_constraint(self._connection, target, change.constraint.name)
 
-    def add_foreign_key(self, connection: Connection, target: Target, change: kinds.AddForeignKey) -> None:
+    def add_foreign_key(self, target: Target, change: kinds.AddForeignKey) -> None:
         """Only to a table that is mirrored as well. One of the two may be behind the other: then it is validated later."""
         key = change.foreign_key
-        if self._tables.place_of(connection, key.referenced.oid) is None:
+        if self._tables.place_of(self._connection, key.referenced.oid) is None:
             return
         try:
-            with connection.transaction():
-                _add_constraint(connection, target, key)
+            with self._connection.transaction():
+                _add_constraint(self._connection, target, key)
         except psycopg.errors.ForeignKeyViolation:
-            _add_constraint(connection, target, replace(key, definition=f"{key.definition} NOT VALID"))
+            _add_constraint(self._connection, target, replace(key, definition=f"{key.definition} NOT VALID"))
 
-    def drop_foreign_key(self, connection: Connection, target: Target, change: kinds.DropForeignKey) -> None:
-        _drop_constraint(connection, target, change.foreign_key.name)
+    def drop_foreign_key(self, target: Target, change: kinds.DropForeignKey) -> None:
+        _drop_constraint(self._connection, target, change.foreign_key.name)
 
-    def create_index(self, connection: Connection, target: Target, change: kinds.CreateIndex) -> None:
-        there = connection.execute(
+    def create_index(self, target: Target, change: kinds.CreateIndex) -> None:
+        there = self._connection.execute(
             "SELECT 1 FROM pg_class WHERE relnamespace = %s::regnamespace AND relname = %s",
             [sql.Identifier(target.schema).as_string(), change.index.name],
         ).fetchone()
         if there is None:
-            connection.execute(sql.SQL(change.index.definition))  # Postgres's own words, names qualified
+            self._connection.execute(sql.SQL(change.index.definition))  # Postgres's own words, names qualified
 
-    def drop_index(self, connection: Connection, target: Target, change: kinds.DropIndex) -> None:
+    def drop_index(self, target: Target, change: kinds.DropIndex) -> None:
         name = sql.Identifier(target.schema, change.index.name)
-        connection.execute(sql.SQL("DROP INDEX IF EXISTS {}").format(name))
+        self._connection.execute(sql.SQL("DROP INDEX IF EXISTS {}").format(name))
 
-    def rename_part(self, connection: Connection, target: Target, change: kinds.RenamePart) -> None:
+    def rename_part(self, target: Target, change: kinds.RenamePart) -> None:
         before, after = sql.Identifier(change.before), sql.Identifier(change.after)
         if change.part == "index":
             index = sql.Identifier(target.schema, change.before)
-            connection.execute(sql.SQL("ALTER INDEX IF EXISTS {} RENAME TO {}").format(index, after))
-        elif _has_constraint(connection, target, change.before):
-            _alter(connection, target, sql.SQL("RENAME CONSTRAINT {} TO {}").format(before, after))
+            self._connection.execute(sql.SQL("ALTER INDEX IF EXISTS {} RENAME TO {}").format(index, after))
+        elif _has_constraint(self._connection, target, change.before):
+            _alter(self._connection, target, sql.SQL("RENAME CONSTRAINT {} TO {}").format(before, after))
 
-    def set_comment(self, connection: Connection, target: Target, change: kinds.SetComment) -> None:
+    def set_comment(self, target: Target, change: kinds.SetComment) -> None:
         comment = sql.Literal(change.comment)
         if change.column is None:
-            connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(target.name, comment))
+            self._connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(target.name, comment))
         elif target.column(change.column) is not None:
             column = sql.Identifier(target.schema, target.table, change.column)
-            connection.execute(sql.SQL("COMMENT ON COLUMN {} IS {}").format(column, comment))
+            self._connection.execute(sql.SQL("COMMENT ON COLUMN {} IS {}").format(column, comment))
 
 
 _STEPS: dict[type[TableChange], _Follow] = {

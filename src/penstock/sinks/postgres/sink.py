@@ -225,7 +225,7 @@ class PostgresSink(MirrorSink[PostgresSettings, Connection]):
     def _try_batch(self, batch: Batch, staged: Sequence[StagedChanges], before: SinkRefused | None = None) -> None:
         """``before``: what was refused when it was tried as a whole."""
         with self._session.opened() as connection:
-            self._follower.before_batch(connection, self._followed(batch))
+            self._follower(connection).before_batch(self._followed(batch))
         refused: list[RefusedRow] = []
 
         def apply_batch(connection: Connection) -> None:
@@ -240,7 +240,7 @@ class PostgresSink(MirrorSink[PostgresSettings, Connection]):
                 if restart_sequences(connection, some, partial(self._tables.target, connection)):
                     self._next_settling = 0.0  # then they get the source's values, where it can be asked
 
-            self._follower.apply(connection, self._followed(batch), staged, apply)
+            self._follower(connection).apply(self._followed(batch), staged, apply)
             self._letters.supersede(connection, staged)
             self._letters.put(connection, refused, batch.failed)
 
@@ -251,9 +251,9 @@ class PostgresSink(MirrorSink[PostgresSettings, Connection]):
         follows = self.settings.schema_changes == "apply" and self.settings.tables_schema == "create"
         return self.settings.replicate_ddl.commands(batch.schema_log) if follows else ()
 
-    @property
-    def _follower(self) -> SchemaFollower:
-        return SchemaFollower(self.settings.name, self._tables, self.settings.on_drop, self.source_is_copied)
+    def _follower(self, connection: Connection) -> SchemaFollower:
+        settings = self.settings
+        return SchemaFollower(connection, settings.name, self._tables, settings.on_drop, self.source_is_copied)
 
     def _apply_by_rows(
         self, connection: Connection, staged: Sequence[StagedChanges], before: SinkRefused | None

@@ -92,16 +92,18 @@ class Tables:
         record = self._records.of_oid(connection, oid)
         return record.name if record is not None else None
 
-    def rename(self, connection: Connection, oid: int, now: tuple[str, str]) -> None:
-        """The source's table has another name, or another schema."""
+    def rename(self, connection: Connection, oid: int, now: tuple[str, str]) -> bool:
+        """The source's table has another name, or another schema. False: the target's keeps its own."""
         record = self._records.of_oid(connection, oid)
-        if record is not None and self._mode == "create" and record.name != now:
-            if self._is_of_a_later_one(connection, oid, now):
-                return
-            self._known.pop(oid, None)
-            self._take_over(connection, oid, now)
-            self._rename(connection, record.name, now)
-            self._records.put(connection, oid, now, record.made)
+        if record is None or self._mode == "existing" or record.name == now:
+            return False
+        if self._is_of_a_later_one(connection, oid, now):
+            return False
+        self._known.pop(oid, None)
+        self._take_over(connection, oid, now)
+        self._rename(connection, record.name, now)
+        self._records.put(connection, oid, now, record.made)
+        return True
 
     def drop(self, connection: Connection, oid: int) -> bool:
         """Of a table that the sink has made. False: somebody else did, and it stays."""
@@ -291,12 +293,8 @@ class Tables:
             self._records.put(connection, relation.oid, source, find(connection, *source) is None)
             return source
         self._refuse_dropped(connection, record.name)
-        if record.name != source:
-            if self._is_of_a_later_one(connection, relation.oid, source):
-                return record.name
-            self._take_over(connection, relation.oid, source)
-            self._rename(connection, record.name, source)
-            self._records.put(connection, relation.oid, source, record.made)
+        if record.name != source and not self.rename(connection, relation.oid, source):
+            return record.name
         return source
 
     def _refuse_dropped(self, connection: Connection, target: tuple[str, str]) -> None:
