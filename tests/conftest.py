@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from penstock.testing.embedded_postgres import EmbeddedPostgres
 from tests.groups import (
@@ -39,6 +40,10 @@ os.environ.setdefault("PENSTOCK_INTERVAL_SCALE", "0.1")
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH")])
 )
+
+# The same examples in every run, and no deadline: how long one takes depends on what else the machine does.
+settings.register_profile("steady", derandomize=True, deadline=None)
+settings.load_profile("steady")
 
 
 @pytest.fixture(scope="session")
