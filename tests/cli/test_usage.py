@@ -139,6 +139,7 @@ def test_a_command_before_its_file_is_told_the_order(words: tuple[str, str], pen
     assert f"The file comes before the command: penstock {words[0]} FILE {words[1]}" in outcome.err
 
 
+@pytest.mark.process
 def test_an_interrupt_before_anything_is_imported_ends_without_a_word(tmp_path: Path) -> None:
     """As if Ctrl-C were pressed while the first of our modules is imported."""
     (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")

@@ -87,6 +87,7 @@ def test_run_imports_nothing_from_the_working_directory(
     assert [event["after"] for event in events if event["op"] == "read"] == [{"id": 1}]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("python_path", ["", ":", "::/nowhere"])
 def test_sparks_python_processes_look_elsewhere(hostile: Path, python_path: str) -> None:
     command = [worker_python(), "-c", "import random, types; print(random.__file__)"]
