@@ -47,7 +47,7 @@ def _take(rows: list[dict[str, Any]], identity: dict[str, Any] | None) -> dict[s
     if identity is None:
         return None
     for index, row in enumerate(rows):
-        if identity.items() <= row.items():
+        if all(row[name] == value for name, value in identity.items()):
             return rows.pop(index)
     return None
 
