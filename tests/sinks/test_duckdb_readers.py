@@ -38,6 +38,22 @@ def test_a_commit_waits_for_a_reader_that_leaves_in_a_moment(tmp_path: Path, mon
     assert lake.rows("from public.users") == [(1, "Ada")]
 
 
+def test_a_commit_waits_for_a_reader_of_its_own_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Lake(tmp_path)
+    lake.deliver(ADA)
+    reader = duckdb.connect(str(lake.path), read_only=True)
+    waited: list[float] = []
+
+    def pause(seconds: float) -> None:
+        waited.append(seconds)
+        reader.close()
+
+    monkeypatch.setattr("penstock.sinks.duckdb.file.time.sleep", pause)
+    lake.deliver(changes(USERS, [("insert", {"id": 2, "name": "Bob"})]))
+    assert waited
+    assert lake.rows("from public.users order by id") == [(1, "Ada"), (2, "Bob")]
+
+
 @pytest.mark.process
 @pytest.mark.parametrize("page", ["README.md", "docs/sinks/duckdb.md"])
 def test_the_reader_in_the_docs_comes_again_until_the_file_is_free(

@@ -204,8 +204,10 @@ class DuckDBFile:
             try:
                 engine.execute(f"ATTACH '{path}' AS {CATALOG} {'(READ_ONLY)' if read_only else ''}")
                 return
-            except duckdb.IOException as error:
-                held = is_held_elsewhere(self.path, read_only)
+            except (duckdb.IOException, duckdb.ResourceInUseException) as error:
+                # In use: another connection of this process has it open, which the file's locks do not tell.
+                in_use = isinstance(error, duckdb.ResourceInUseException)
+                held = in_use or is_held_elsewhere(self.path, read_only)
                 free += not held
                 if free >= _TRIES_WHILE_FREE:
                     raise
