@@ -46,15 +46,18 @@ settings.register_profile("steady", derandomize=True, deadline=None)
 settings.load_profile("steady")
 
 
+_FAST = {"fsync": "off", "full_page_writes": "off"}  # what these servers hold need not outlive the machine
+
+
 @pytest.fixture(scope="session")
 def postgres18() -> Iterator[EmbeddedPostgres]:
-    with EmbeddedPostgres(version=18) as server:
+    with EmbeddedPostgres(version=18, settings=_FAST) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def postgres16() -> Iterator[EmbeddedPostgres]:
-    with EmbeddedPostgres(version=16) as server:
+    with EmbeddedPostgres(version=16, settings=_FAST) as server:
         yield server
 
 

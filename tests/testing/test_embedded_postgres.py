@@ -37,16 +37,14 @@ def started_in_another_process() -> tuple[subprocess.Popen[str], Path, int]:
 
 @pytest.mark.server
 @pytest.mark.parametrize("version", [16, 18])
-def test_it_runs_the_version_that_was_asked_for_with_logical_replication_on(
-    version: int, request: pytest.FixtureRequest
-) -> None:
-    server: EmbeddedPostgres = request.getfixturevalue(f"postgres{version}")
-    (number, wal_level, fsync) = server.execute(
-        "select current_setting('server_version_num')::int, current_setting('wal_level'), current_setting('fsync')"
-    )[0]
-    assert (number // 10000, wal_level, fsync) == (version, "logical", "on")
-    for program in ("pg_recvlogical", "pgbench", "psql"):
-        assert server.binary(program).is_file()
+def test_it_runs_the_version_that_was_asked_for_with_logical_replication_on(version: int) -> None:
+    with EmbeddedPostgres(version=version) as server:
+        (number, wal_level, fsync) = server.execute(
+            "select current_setting('server_version_num')::int, current_setting('wal_level'), current_setting('fsync')"
+        )[0]
+        assert (number // 10000, wal_level, fsync) == (version, "logical", "on")
+        for program in ("pg_recvlogical", "pgbench", "psql"):
+            assert server.binary(program).is_file()
 
 
 @pytest.mark.process

@@ -41,8 +41,6 @@ _DEFAULTS = {
     "max_replication_slots": "20",
     "max_wal_senders": "20",
     "shared_buffers": "32MB",
-    "fsync": "off",  # what it holds need not outlive the machine; it outlives its own processes either way
-    "full_page_writes": "off",
     "logging_collector": "off",
     "log_destination": "stderr",
 }
