@@ -46,9 +46,10 @@ def duckdb_rows(path: Path, tables: Sequence[Table]) -> dict[Table, Rows]:
 
 
 def _open(path: Path) -> duckdb.DuckDBPyConnection | None:
+    """None while somebody writes to it: another process, or a sink of this one, which has it attached by another name."""
     try:
         return duckdb.connect(str(path), read_only=True)
-    except duckdb.IOException:
+    except (duckdb.IOException, duckdb.ResourceInUseException):
         return None
 
 
