@@ -11,10 +11,10 @@ import pyarrow as pa
 from penstock.changes.batch import Relation
 from penstock.errors import SinkRefused
 from penstock.sinks.duckdb.file import quoted
-from penstock.sinks.duckdb.staging import StagedChanges
 from penstock.sinks.duckdb.tables import Tables
 from penstock.sinks.duckdb.target import Target
 from penstock.sinks.duckdb.types import duckdb_type, text
+from penstock.sinks.mirror.typed_staging import StagedChanges
 from penstock.sinks.staging import Staged
 
 _COARSELY_EQUAL = {"FLOAT", "DOUBLE", "INTERVAL"}

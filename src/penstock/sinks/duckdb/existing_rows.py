@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 import duckdb
 
 from penstock.sinks.duckdb.file import CATALOG, quoted
-from penstock.sinks.duckdb.staging import StagedChanges
 from penstock.sinks.duckdb.target import Target
+from penstock.sinks.mirror.typed_staging import StagedChanges
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from penstock.changes.batch import Relation
 from penstock.sinks.contract import ImportPart
 from penstock.sinks.duckdb.changes import apply_to_shadow
 from penstock.sinks.duckdb.existing_rows import DeletedKeys
-from penstock.sinks.duckdb.staging import StagedChanges
 from penstock.sinks.duckdb.tables import Tables
 from penstock.sinks.duckdb.target import NO_COLUMNS, Target, dump_columns, enums_of, load_columns
 from penstock.sinks.mirror.imports import Shadow
+from penstock.sinks.mirror.typed_staging import StagedChanges
 
 
 class Shadows:

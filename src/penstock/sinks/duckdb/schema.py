@@ -14,10 +14,10 @@ from penstock.schema import kinds
 from penstock.schema.kinds import SchemaChange, TableChange
 from penstock.schema.log.row import LoggedCommand
 from penstock.schema.words import in_words
-from penstock.sinks.duckdb.staging import StagedChanges
 from penstock.sinks.duckdb.tables import Tables
 from penstock.sinks.duckdb.types import duckdb_type, is_exact
 from penstock.sinks.mirror.schema_following import column_of, follow_in_table, in_their_place
+from penstock.sinks.mirror.typed_staging import StagedChanges
 from penstock.sinks.settings import UnrepresentableSettings
 
 logger = logging.getLogger(__name__)

@@ -23,16 +23,17 @@ from penstock.sinks.contract import Batch, ImportPart, SinkContext
 from penstock.sinks.duckdb.changes import apply
 from penstock.sinks.duckdb.file import DuckDBFile
 from penstock.sinks.duckdb.imports import Shadows
-from penstock.sinks.duckdb.preflight import unrepresentable_findings
 from penstock.sinks.duckdb.records import IMPORTS, PROGRESS, TABLES, has_records, records_of
 from penstock.sinks.duckdb.schema import follow, follows_exactly
 from penstock.sinks.duckdb.snapshot import Snapshot, SnapshotSettings
-from penstock.sinks.duckdb.staging import StagedChanges, stage_changes
 from penstock.sinks.duckdb.tables import Tables
+from penstock.sinks.duckdb.types import REFUSED_VALUES, duckdb_type, duckdb_values
 from penstock.sinks.mirror.imports import commit_part
 from penstock.sinks.mirror.owner import ExistingRowsSettings
+from penstock.sinks.mirror.preflight import TargetTypes, unrepresentable_findings
 from penstock.sinks.mirror.records import Records
 from penstock.sinks.mirror.sink import MirrorSink
+from penstock.sinks.mirror.typed_staging import StagedChanges, stage_changes
 from penstock.sinks.settings import SinkSettings
 from penstock.storage import why_unwritable
 
@@ -105,8 +106,8 @@ class DuckDBSink(MirrorSink[DuckDBSettings, duckdb.DuckDBPyConnection]):
                     self._refuse_other_source(connection)
         if not (self.source and self.source_tables):
             return []
-        policies = self.settings.unrepresentable
-        return list(unrepresentable_findings(self.settings.name, policies, self.source, self.source_tables))
+        types, policies = TargetTypes("DuckDB", duckdb_type, REFUSED_VALUES), self.settings.unrepresentable
+        return list(unrepresentable_findings(self.settings.name, types, policies, self.source, self.source_tables))
 
     def prepare(self) -> LSN | None:
         self.check()
@@ -132,7 +133,7 @@ class DuckDBSink(MirrorSink[DuckDBSettings, duckdb.DuckDBPyConnection]):
     def write(self, batch: Batch, changes: Iterator[ChangeBatch]) -> list[StagedChanges]:
         may_exist = batch.part is not None and (batch.part.phase == "changes" or batch.part.replaces)
         return [
-            stage_changes(batch, net(change, may_exist=may_exist), self.settings.unrepresentable)
+            stage_changes(batch, net(change, may_exist=may_exist), self.settings.unrepresentable, duckdb_values)
             for change in changes
             if len(change) and change.relation.oid != MESSAGES.oid  # a logical decoding message belongs to no table
         ]

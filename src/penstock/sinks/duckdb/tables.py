@@ -42,8 +42,9 @@ from penstock.sinks.duckdb.target import (
     target_types,
     tell_of_other_columns,
 )
-from penstock.sinks.duckdb.types import as_text, duckdb_type, duckdb_values, same_kind
+from penstock.sinks.duckdb.types import duckdb_type, duckdb_values, same_kind
 from penstock.sinks.mirror.owner import ExistingRows, Owner, cannot_tell_apart
+from penstock.sinks.mirror.typed_staging import as_text
 from penstock.sinks.settings import UnrepresentableSettings
 
 logger = logging.getLogger(__name__)

@@ -9,8 +9,6 @@ DuckDB writes some values in other words than Postgres: ``1.0``, ``[1, 2]``, ``2
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -39,6 +37,16 @@ _TYPES = {
     "timestamp": "TIMESTAMP",
     "timestamptz": "TIMESTAMPTZ",
     "interval": "INTERVAL",
+}
+
+REFUSED_VALUES = {
+    "date": "infinity or a year BC in a date",
+    "timestamp": "infinity or a year BC in a timestamp",
+    "timestamptz": "infinity or a year BC in a timestamp",
+    "numeric": "NaN or Infinity in a numeric(p,s)",
+    "time": "24:00:00 in a time",
+    "interval": "infinity in an interval",
+    "json": "half a surrogate pair in a json",
 }
 
 
@@ -78,11 +86,6 @@ def _json(text: pa.Array, column: Column, unrepresentable: Unrepresentable, wher
         return text
     unfit = pc.invert(pc.match_substring_regex(text, _ESCAPES_IN_PAIRS))
     return without(text, unfit, column, unrepresentable, where, "DuckDB's JSON")
-
-
-def as_text(column: Column) -> Column:
-    """The same column, whose values stay Postgres's text."""
-    return replace(column, base="other", element=None)
 
 
 def _has_values_that_duckdb_refuses(base: str) -> bool:

@@ -23,10 +23,10 @@ from penstock.postgres.reading.chunks import Chunk
 from penstock.postgres.reading.layout import TableLayout
 from penstock.sinks.duckdb.file import CATALOG, DuckDBFile, quoted
 from penstock.sinks.duckdb.sink import DuckDBSettings
-from penstock.sinks.duckdb.staging import with_setting
 from penstock.sinks.duckdb.target import Target, load_columns, target_schema
 from penstock.sinks.duckdb.types import duckdb_type, duckdb_values
 from penstock.sinks.mirror.owner import Owner
+from penstock.sinks.mirror.typed_staging import with_setting
 from penstock.sinks.row_hashes import HashedRows, HashedSource, arrow, key_table
 from penstock.sinks.verifying import Columns, Expected, Figures, Key, PlainRows, Row, figures_of, no_figures
 

@@ -1,61 +1,65 @@
-"""What ``check`` says of the source's columns: which may meet a value that a DuckDB file cannot hold, and what to set then."""
+"""What ``check`` reports about the source's columns: which may hold a value that the target cannot, and what to set then."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from penstock.changes.batch import Column
 from penstock.findings import Finding
+from penstock.pgoutput.types import Unrepresentable
 from penstock.postgres.catalog import resolve_types
 from penstock.postgres.connection import connect, translated_errors
-from penstock.sinks.duckdb.types import duckdb_type
 from penstock.sinks.settings import UnrepresentableSettings
 
 _SHOWN = 5
-_BEYOND = {
-    "date": "infinity or a year BC in a date",
-    "timestamp": "infinity or a year BC in a timestamp",
-    "timestamptz": "infinity or a year BC in a timestamp",
-    "numeric": "NaN or Infinity in a numeric(p,s)",
-    "time": "24:00:00 in a time",
-    "interval": "infinity in an interval",
-    "json": "half a surrogate pair in a json",
-}
 _COLUMNS = """
 select n.nspname::text, c.relname::text, a.attname::text, a.atttypid, a.atttypmod
 from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace
-join unnest(%s::text[], %s::text[]) as wanted (schema, name) on (wanted.schema, wanted.name) = (n.nspname, c.relname)
+join unnest(%s::text[], %s::text[]) as selected (schema, name) on (selected.schema, selected.name) = (n.nspname, c.relname)
 where a.attnum > 0 and not a.attisdropped and c.relkind in ('r', 'p') order by 1, 2, a.attnum
 """
 
 
+@dataclass(frozen=True)
+class TargetTypes:
+    """``type_of``: the target's type of a column under a policy.
+
+    ``refused_values``: in words, which values the target's type cannot hold, by the base type of the column.
+    """
+
+    target: str
+    type_of: Callable[[Column, Unrepresentable], str]
+    refused_values: Mapping[str, str]
+
+    def may_stop(self, column: Column, policy: Unrepresentable) -> bool:
+        """Whether a value of this column may stop the sink. Arrays do not: their column becomes text."""
+        is_refused = policy == "error" and column.base in self.refused_values
+        return is_refused and self.type_of(column, "error") != self.type_of(column, "text")
+
+
 def unrepresentable_findings(
-    sink: str, policies: UnrepresentableSettings, source: str, tables: Sequence[tuple[str, str]]
+    sink: str, types: TargetTypes, policies: UnrepresentableSettings, source: str, tables: Sequence[tuple[str, str]]
 ) -> Iterator[Finding]:
-    """Raises SourceError if the source cannot be asked."""
+    """Raises SourceError if the source does not answer."""
     names = [f"{schema}.{table}" for schema, table in tables]
     columns = _columns(source, tables)
     yield from _unknown_names(sink, policies, names, columns)
-    exposed = [(table, column) for table, column in columns if _may_stop(column, policies.of(table, column.name))]
+    exposed = [(table, column) for table, column in columns if types.may_stop(column, policies.of(table, column.name))]
     if not exposed:
         return
-    reasons = ", ".join(dict.fromkeys(_BEYOND[column.base] for _, column in exposed))
+    reasons = ", ".join(dict.fromkeys(types.refused_values[column.base] for _, column in exposed))
     shown = ", ".join(f"{table}.{column.name}" for table, column in exposed[:_SHOWN])
     rest = f" and {len(exposed) - _SHOWN} more" if len(exposed) > _SHOWN else ""
     table, column = exposed[0]
     yield Finding(
         f"sink {sink}",
         True,
-        f"A value that DuckDB cannot hold would stop it: {reasons}. Columns of such types: {shown}{rest}. For columns that "
-        f"have such values: unrepresentable: {{tables: {{{table}: {{{column.name}: text}}}}}}, or null instead of text.",
+        f"A value that {types.target} cannot hold would stop it: {reasons}. Columns of such types: {shown}{rest}. For columns "
+        f"that have such values: unrepresentable: {{tables: {{{table}: {{{column.name}: text}}}}}}, or null instead of text.",
     )
-
-
-def _may_stop(column: Column, policy: str) -> bool:
-    """Arrays do not: their column becomes text."""
-    return policy == "error" and column.base in _BEYOND and duckdb_type(column, "error") != duckdb_type(column, "text")
 
 
 def _columns(source: str, tables: Sequence[tuple[str, str]]) -> list[tuple[str, Column]]:
@@ -64,12 +68,12 @@ def _columns(source: str, tables: Sequence[tuple[str, str]]) -> list[tuple[str, 
         with translated_errors("Reading the columns of the source's tables"):
             rows: list[Any] = connection.execute(_COLUMNS, [schemas, names]).fetchall()
         types = resolve_types(connection, {row[3] for row in rows})
-    found = []
+    columns = []
     for schema, table, name, oid, modifier in rows:
         if (kind := types.get(oid)) is not None:
             limits = kind.modifier if kind.modifier != -1 else modifier
-            found.append((f"{schema}.{table}", Column(name, oid, kind.name, kind.base, limits, kind.element)))
-    return found
+            columns.append((f"{schema}.{table}", Column(name, oid, kind.name, kind.base, limits, kind.element)))
+    return columns
 
 
 def _unknown_names(
@@ -86,8 +90,8 @@ def _unknown_names(
                     yield _unknown(sink, f"column {name} of {table}", name, existing)
 
 
-def _unknown(sink: str, what: str, name: str, known: Sequence[str]) -> Finding:
-    near = difflib.get_close_matches(name, known, n=1)
+def _unknown(sink: str, what: str, name: str, names: Sequence[str]) -> Finding:
+    near = difflib.get_close_matches(name, names, n=1)
     remedy = (
         f"Did you mean {near[0]}?" if near else "Correct the name, or leave it if a rule gives something that name."
     )
