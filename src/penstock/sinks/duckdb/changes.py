@@ -14,6 +14,7 @@ from penstock.sinks.duckdb.file import quoted
 from penstock.sinks.duckdb.tables import Tables
 from penstock.sinks.duckdb.target import Target
 from penstock.sinks.duckdb.types import duckdb_type, text
+from penstock.sinks.mirror.changes import last_at, missing_row, since_truncate
 from penstock.sinks.mirror.typed_staging import StagedChanges
 from penstock.sinks.staging import Staged
 
@@ -24,7 +25,7 @@ def apply(connection: duckdb.DuckDBPyConnection, tables: Tables, staged: Sequenc
     """All changes of a batch, table by table, each table's in order."""
     groups = _by_table(staged)
     if tables.has_passed_on([group[0].relation for group in groups]):
-        groups.sort(key=_last_at)
+        groups.sort(key=last_at)  # the order in which names have passed from one table to another
     for changes in groups:
         _apply_table(connection, tables.target, changes, _fill_kept)
 
@@ -37,7 +38,7 @@ def apply_to_shadow(
 ) -> None:
     """Rows and changes of an import; all are of one table, whatever it was called at the time. ``settled``: all its rows are
     there."""
-    for changes in sorted(_by_table(staged), key=_last_at):
+    for changes in sorted(_by_table(staged), key=last_at):
         _apply_table(connection, target_of, changes, _fill_kept if settled else _fill_kept_where_known)
 
 
@@ -57,11 +58,6 @@ def _table_of(changes: StagedChanges) -> tuple[str, ...]:
     return schema.swapcase(), table.swapcase(), schema, table
 
 
-def _last_at(changes: Sequence[StagedChanges]) -> tuple[int, int]:
-    """Where names have passed from one table to another, this is the order in which they did."""
-    return max(change.last_at for change in changes)
-
-
 _Fill = Callable[[duckdb.DuckDBPyConnection, Target, Sequence[str], StagedChanges], pa.Table]
 
 
@@ -71,10 +67,8 @@ def _apply_table(
     changes: list[StagedChanges],
     fill_kept: _Fill,
 ) -> None:
-    truncated_at = max((change.truncated_at for change in changes if change.truncated_at), default=None)
+    truncated_at, changes = since_truncate(changes)
     if truncated_at is not None:
-        # What lies wholly before the TRUNCATE is void; where it lies within, net() has left out what was before it.
-        changes = [change for change in changes if change.last_at >= truncated_at]
         connection.execute(f"DELETE FROM {target_of(changes[0].relation).sql}")
     for (relation, only_inserts), some in groupby(changes, key=lambda change: (change.relation, change.only_inserts)):
         target = target_of(relation)
@@ -199,7 +193,7 @@ def _fill_kept(
         missing = connection.execute(f"SELECT {looked_for} {joined} WHERE t.rowid IS NULL LIMIT 1").fetchall()
         if missing:
             marked = [index for index in range(len(names)) if f"u{index}" in rows.column_names]
-            raise _missing_row(change.relation, missing[0], marked)
+            raise SinkRefused(*missing_row(change.relation, missing[0], marked))
         values = _filled_values(names, rows) + _values_of_kept(target)
         return connection.sql(f"SELECT {values} {joined}").to_arrow_table()
     finally:
@@ -243,18 +237,6 @@ def _filled_values(names: Sequence[str], rows: pa.Table) -> str:
         if f"u{index}" in marked
         else f"s.c{index}"
         for index, name in enumerate(names)
-    )
-
-
-def _missing_row(relation: Relation, key: Sequence[str], kept: Sequence[int]) -> SinkRefused:
-    row = ", ".join(f"{name} = {value}" for name, value in zip(relation.key, key, strict=True))
-    columns = ", ".join(relation.columns[index].name for index in kept)
-    return SinkRefused(
-        f"An update of {relation.qualified_name} where {row} keeps a value of {columns} that Postgres did not send again "
-        "(unchanged TOAST), and the file has no such row to keep it from.",
-        "The row is older than the subscription, was removed from the file, or comes in by a rule's filter (then set REPLICA "
-        "IDENTITY FULL). Write the column anew in the source (for text: set it to itself || '') and start again, or load the "
-        "row into the file.",
     )
 
 

@@ -34,23 +34,17 @@ class Shadows:
         return Shadow(part.job, part.oid, source, (target.schema, target.table), dump_columns(target))
 
     def fill(self, shadow: Shadow, part: ImportPart, staged: Sequence[StagedChanges]) -> Shadow:
-        """The source's table may have been altered or renamed in between.
-
-        Only changes tell of its name: rows may come later, under the name that it had when the import began.
-        """
-        target, source = _target(shadow), shadow.source
+        target = _target(shadow)
 
         def target_of(relation: Relation) -> Target:
-            nonlocal target, source
+            nonlocal target
             target = self._tables.fitted_shadow(relation, target)
-            if part.phase == "changes":
-                source = relation.schema, relation.table
             return target
 
         apply_to_shadow(self._connection, target_of, staged, part.settled)
         if part.phase == "changes" and self._tables.keeps_existing_rows:
             DeletedKeys(self._connection, target).note(target, staged)
-        return replace(shadow, source=source, details=dump_columns(target))
+        return replace(shadow, details=dump_columns(target))
 
     def put_in_place(self, shadow: Shadow, part: ImportPart) -> None:
         target, relation = _target(shadow), part.relation

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 import duckdb
 from pydantic import Field
 
-from penstock.changes.batch import MESSAGES, ChangeBatch
+from penstock.changes.batch import ChangeBatch
 from penstock.changes.net import net
 from penstock.errors import SinkRefused
 from penstock.findings import Finding
@@ -28,6 +28,7 @@ from penstock.sinks.duckdb.schema import follow, follows_exactly
 from penstock.sinks.duckdb.snapshot import Snapshot, SnapshotSettings
 from penstock.sinks.duckdb.tables import Tables
 from penstock.sinks.duckdb.types import REFUSED_VALUES, duckdb_type, duckdb_values
+from penstock.sinks.mirror.changes import of_tables, rows_may_exist
 from penstock.sinks.mirror.imports import commit_part
 from penstock.sinks.mirror.owner import ExistingRowsSettings
 from penstock.sinks.mirror.preflight import TargetTypes, unrepresentable_findings
@@ -131,11 +132,10 @@ class DuckDBSink(MirrorSink[DuckDBSettings, duckdb.DuckDBPyConnection]):
         return records_of(connection, self._owner, self.origin, self.subscription)
 
     def write(self, batch: Batch, changes: Iterator[ChangeBatch]) -> list[StagedChanges]:
-        may_exist = batch.part is not None and (batch.part.phase == "changes" or batch.part.replaces)
+        policies, may_exist = self.settings.unrepresentable, rows_may_exist(batch)
         return [
-            stage_changes(batch, net(change, may_exist=may_exist), self.settings.unrepresentable, duckdb_values)
-            for change in changes
-            if len(change) and change.relation.oid != MESSAGES.oid  # a logical decoding message belongs to no table
+            stage_changes(batch, net(change, may_exist=may_exist), policies, duckdb_values)
+            for change in of_tables(changes)
         ]
 
     def commit(self, batch: Batch, receipts: Sequence[list[StagedChanges]]) -> None:

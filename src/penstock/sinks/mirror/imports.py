@@ -18,6 +18,7 @@ from penstock.changelog.admission import Ready
 from penstock.errors import SinkUnavailable
 from penstock.lsn import LSN
 from penstock.sinks.contract import Imported, ImportPart, UnderWay
+from penstock.sinks.mirror.changes import StagedChanges
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class ImportRecord:
     def _without(self, jobs: set[int]) -> ImportRecord:
         return replace(
             self,
-            under_way={job: known for job, known in self.under_way.items() if job not in jobs},
+            under_way={job: under_way for job, under_way in self.under_way.items() if job not in jobs},
             tables={job: oid for job, oid in self.tables.items() if job not in jobs},
         )
 
@@ -123,7 +124,7 @@ class Shadow:
     details: str = ""
 
 
-T_contra = TypeVar("T_contra", contravariant=True)
+T_contra = TypeVar("T_contra", bound=StagedChanges, contravariant=True)
 
 
 class ShadowStore(Protocol[T_contra]):
@@ -131,7 +132,7 @@ class ShadowStore(Protocol[T_contra]):
 
     def create_shadow(self, part: ImportPart) -> Shadow: ...
     def fill(self, shadow: Shadow, part: ImportPart, staged: Sequence[T_contra]) -> Shadow:
-        """Applies rows or changes of the import to the shadow, which may have to be altered."""
+        """Applies rows or changes of the import to the shadow. The source's table may have been altered in between."""
         ...
 
     def put_in_place(self, shadow: Shadow, part: ImportPart) -> None:
@@ -176,7 +177,12 @@ def commit_part(
     elif part.phase == "end":
         store.put_in_place(records.shadow(part.job), part)
     else:
-        records.put_shadow(store.fill(records.shadow(part.job), part, staged))
+        shadow = records.shadow(part.job)
+        if part.phase == "changes" and staged:
+            # Rows may still come under the name that the table had when the import began: only changes have its name now.
+            latest = max(staged, key=lambda change: change.last_at).relation
+            shadow = replace(shadow, source=(latest.schema, latest.table))
+        records.put_shadow(store.fill(shadow, part, staged))
     records.put_imports(record, record.with_part(part))
     if part.phase == "end":
         failpoints.reach(failpoints.TABLE_SWAPPED)

@@ -18,7 +18,7 @@ from typing import Literal, Protocol, TypeVar
 import psycopg
 
 from penstock import failpoints
-from penstock.changes.batch import Column, Relation
+from penstock.changes.batch import Column
 from penstock.pgoutput.types.arrays import element
 from penstock.pgoutput.types.numbers import precision_and_scale
 from penstock.schema import kinds
@@ -26,20 +26,12 @@ from penstock.schema.definitions import ColumnDefinition
 from penstock.schema.kinds import SchemaChange, TableChange, TypeChange
 from penstock.schema.log.row import LoggedCommand
 from penstock.schema.words import in_words
+from penstock.sinks.mirror.changes import StagedChanges
 
 logger = logging.getLogger(__name__)
 
 
-class Staged(Protocol):
-    """Changes of one table, made ready by an executor."""
-
-    @property
-    def relation(self) -> Relation: ...
-    @property
-    def last_at(self) -> tuple[int, int]: ...
-
-
-S = TypeVar("S", bound=Staged)
+S = TypeVar("S", bound=StagedChanges)
 
 
 def in_their_place(
@@ -60,7 +52,7 @@ def in_their_place(
     apply(left)
 
 
-def _is_before(staged: Staged, command: LoggedCommand, change: TableChange | TypeChange) -> bool:
+def _is_before(staged: StagedChanges, command: LoggedCommand, change: TableChange | TypeChange) -> bool:
     """Of the table; a type may be in a column of any table."""
     concerned = not isinstance(change, TableChange) or staged.relation.oid == change.table.oid
     return concerned and staged.last_at < command.at

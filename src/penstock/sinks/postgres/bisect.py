@@ -26,7 +26,8 @@ import psycopg
 from penstock.changes.batch import Int64s, Relation
 from penstock.errors import SinkRefused
 from penstock.postgres.connection import Connection
-from penstock.sinks.postgres.changes import Applier, by_table, missing_row
+from penstock.sinks.mirror.changes import missing_row, since_truncate
+from penstock.sinks.postgres.changes import Applier, by_table
 from penstock.sinks.postgres.kept import KeptValues, names_kept_of
 from penstock.sinks.postgres.refusals import Refusal, RowRefused, is_of_a_row, refusal_of
 from penstock.sinks.postgres.rows import KINDS, RowChange, Rows, key_line, mentioned
@@ -129,9 +130,8 @@ class Bisection:
 
     def _apply_table(self, changes: list[StagedChanges], waiting: list[_Waiting], lacking: list[RefusedRow]) -> None:
         held = self._held(changes[0].relation)
-        truncated_at = max((change.truncated_at for change in changes if change.truncated_at), default=None)
+        truncated_at, changes = since_truncate(changes)
         if truncated_at is not None:
-            changes = [change for change in changes if change.last_at >= truncated_at]
             nothing: dict[str, Any] = dict.fromkeys(KINDS)
             emptied = replace(changes[0], truncated_at=truncated_at, bare_rows=0, **nothing)
             self._applier.apply([emptied], self._tables.target)
@@ -311,7 +311,7 @@ def _require_of_a_row(error: psycopg.Error | RowRefused) -> None:
 
 def _lacking(row: RowChange) -> RefusedRow:
     columns = [index for index, column in enumerate(row.relation.columns) if column.name in row.unchanged]
-    return RefusedRow(row, missing_row(row.relation, list(row.key.values()), columns).refusal)
+    return RefusedRow(row, RowRefused(*missing_row(row.relation, list(row.key.values()), columns)).refusal)
 
 
 def _leave_out_earlier(change: StagedChanges, refused: list[R]) -> None:

@@ -24,6 +24,7 @@ from psycopg import sql
 
 from penstock.changes.batch import Relation
 from penstock.postgres.connection import Connection
+from penstock.sinks.mirror.changes import last_at, missing_row, since_truncate
 from penstock.sinks.postgres.refusals import RowRefused
 from penstock.sinks.postgres.staging import Lines, StagedChanges, pieces
 from penstock.sinks.postgres.target import Target, is_referenced, listed
@@ -64,10 +65,8 @@ class Applier:
         TableChanges(self, target, change, False).clear()
 
     def _apply_table(self, changes: list[StagedChanges], target_of: TargetOf, where_known: bool) -> None:
-        truncated_at = max((change.truncated_at for change in changes if change.truncated_at), default=None)
+        truncated_at, changes = since_truncate(changes)
         if truncated_at is not None:
-            # What lies wholly before the TRUNCATE is void; where it lies within, net() has left out what was before it.
-            changes = [change for change in changes if change.last_at >= truncated_at]
             self._empty(target_of(self._connection, changes[0].relation))
         for relation, some in groupby(changes, key=lambda change: change.relation):
             target = target_of(self._connection, relation)
@@ -233,7 +232,7 @@ class TableChanges:
             )
         )
         if missing:
-            raise missing_row(self._relation, missing, self.change.kept)
+            raise RowRefused(*missing_row(self._relation, missing, self.change.kept))
 
     def delete(self) -> None:
         """Step 2."""
@@ -376,19 +375,8 @@ def by_table(staged: Sequence[StagedChanges]) -> list[list[StagedChanges]]:
         by_table.setdefault(change.relation.oid, []).append(change)
     named = (groupby(changes, key=lambda change: _name(change.relation)) for changes in by_table.values())
     groups = [list(some) for changes in named for _, some in changes]
-    return sorted(groups, key=lambda changes: max(change.last_at for change in changes))
+    return sorted(groups, key=last_at)
 
 
 def _name(relation: Relation) -> tuple[str, str]:
     return relation.schema, relation.table
-
-
-def missing_row(relation: Relation, key: Sequence[object], kept: Sequence[int]) -> RowRefused:
-    row = ", ".join(f"{name} = {value}" for name, value in zip(relation.key, key, strict=True))
-    columns = ", ".join(relation.columns[index].name for index in kept)
-    return RowRefused(
-        f"An update of {relation.qualified_name} where {row} keeps a value of {columns} that Postgres did not send again "
-        "(unchanged TOAST), and the target has no such row to keep it from.",
-        "The row is older than the subscription, or was removed from the target. Resync the table, or write the column anew "
-        "in the source (for text: set it to itself || '').",
-    )

@@ -22,6 +22,7 @@ import psycopg
 from psycopg import sql
 
 from penstock.postgres.connection import Connection
+from penstock.sinks.mirror.changes import since_truncate
 from penstock.sinks.postgres.changes import Applier, TableChanges, TargetOf, by_table
 from penstock.sinks.postgres.staging import StagedChanges
 from penstock.sinks.postgres.target import Target
@@ -143,12 +144,11 @@ class _Table:
         self, applier: OrderedApplier, target: Target, changes: list[StagedChanges], keys: Sequence[ForeignKey]
     ) -> None:
         self._applier, self._target = applier, target
-        self._truncated_at = max((change.truncated_at for change in changes if change.truncated_at), default=None)
-        wanted = [change for change in changes if self._truncated_at is None or change.last_at >= self._truncated_at]
+        self._truncated_at, valid_changes = since_truncate(changes)
         referring = tuple(key for key in keys if key.parent == target.oid and not key.delete_waits)
         refers_to_itself = any(key.child == key.parent == target.oid and not key.waits for key in keys)
         self._parts = [
-            OrderedTableChanges(applier, target, change, False, referring, refers_to_itself) for change in wanted
+            OrderedTableChanges(applier, target, change, False, referring, refers_to_itself) for change in valid_changes
         ]
 
     def fill(self) -> None:

@@ -53,23 +53,15 @@ class Shadows:
         return Shadow(part.job, part.oid, source, (target.schema, target.table))
 
     def fill(self, shadow: Shadow, part: ImportPart, staged: Sequence[StagedChanges]) -> Shadow:
-        """The source's table may have been altered or renamed in between.
-
-        Only changes tell of its name: rows may come later, under the name that it had when the import began.
-        """
-        source = shadow.source
-
         def target_of(connection: Connection, relation: Relation) -> Target:
-            nonlocal source
-            if part.phase == "changes":
-                source = relation.schema, relation.table
             return self._tables.fitted(connection, relation, _filled(connection, shadow))
 
         self._applier.apply(staged, target_of, where_known=not part.settled)
-        restart_sequences(self._connection, staged, lambda _: find(self._connection, *source))  # the shadow owns none
+        # The sequences belong to the table that the shadow will replace.
+        restart_sequences(self._connection, staged, lambda _: find(self._connection, *shadow.source))
         if part.phase == "changes" and self._tables.keeps_existing_rows:
             DeletedKeys(self._connection, shadow.name).note(self._applier, staged)
-        return replace(shadow, source=source)
+        return shadow
 
     def put_in_place(self, shadow: Shadow, part: ImportPart) -> None:
         """A table that stays gets the rows of the shadow (``filled.py``)."""

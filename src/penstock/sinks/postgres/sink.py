@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, SecretStr
 
 from penstock import failpoints
-from penstock.changes.batch import MESSAGES, ChangeBatch
+from penstock.changes.batch import ChangeBatch
 from penstock.changes.net import net
 from penstock.errors import PenstockError, SinkRefused
 from penstock.findings import Finding
@@ -27,6 +27,7 @@ from penstock.schema.log.row import LoggedCommand
 from penstock.settings.base import Settings
 from penstock.settings.units import Duration
 from penstock.sinks.contract import Batch, ImportPart, SinkContext
+from penstock.sinks.mirror.changes import of_tables, rows_may_exist
 from penstock.sinks.mirror.imports import commit_part
 from penstock.sinks.mirror.owner import ExistingRowsSettings
 from penstock.sinks.mirror.records import Records
@@ -186,10 +187,10 @@ class PostgresSink(MirrorSink[PostgresSettings, Connection]):
         if part is not None and _goes_straight_in(part) and self._written(part, changes):
             failpoints.reach(failpoints.CHUNK_KEPT)
             return []
-        may_exist = part is not None and (part.phase == "changes" or part.replaces)
+        may_exist = rows_may_exist(batch)
         turns: Counter[int] = Counter()
         staged = []
-        for some in joined(change for change in changes if len(change) and change.relation.oid != MESSAGES.oid):
+        for some in joined(of_tables(changes)):
             oid = some.relation.oid
             staged.append(replace(stage_changes(batch, net(some, may_exist=may_exist)), turn=turns[oid]))
             turns[oid] += 1
