@@ -4,12 +4,13 @@ Two values are equal if Postgres would write them alike. DuckDB's own equality i
 30 days. So those types are compared by their text.
 
 ``HashedSource`` is the source's side of a comparison: its rows are read, cast as the target's, and hashed here.
+``HashedPair`` compares it with a target whose rows are hashed in the same way.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ import duckdb
 import pyarrow as pa
 
 from penstock.postgres.reading.chunks import Chunk
-from penstock.sinks.verifying import Columns, Figures, Key, Row, SourceRows, figures_of, no_figures
+from penstock.sinks.verifying import Columns, Expected, Figures, Key, Row, SourceRows, figures_of, no_figures
 
 _FROM_TEXT = {"BOOLEAN", "SMALLINT", "INTEGER", "BIGINT", "UUID", "DATE", "TIMESTAMP", "TIMESTAMPTZ", "VARCHAR"}
 _EQUAL_BEYOND_TEXT = ("FLOAT", "DOUBLE", "INTERVAL")
@@ -113,46 +114,96 @@ class HashedSource:
 
     def figures(self, chunk: Chunk, buckets: int) -> Figures:
         figures = no_figures(buckets)
-        for found in self._asked(chunk, self.hashed.figures("batch", buckets)):
-            figures += figures_of(found, buckets)
+        for part in self._results(chunk, self.hashed.figures(BATCH, buckets)):
+            figures += figures_of(part, buckets)
         return figures
 
     def keys(self, chunk: Chunk, buckets: int, wanted: Sequence[int]) -> pa.Table:
-        found = list(self._asked(chunk, self.hashed.keys("batch", buckets, wanted)))
-        return pa.concat_tables(found) if found else self.hashed.no_keys()
+        parts = list(self._results(chunk, self.hashed.keys(BATCH, buckets, wanted)))
+        return pa.concat_tables(parts) if parts else self.hashed.no_keys()
 
     def with_keys(self, keys: Sequence[Key]) -> list[tuple[Key, str, Row]]:
         """Of rows that share a key, the first two."""
-        query = self.hashed.texts("batch", among="wanted", also="version", most=_ROWS_PER_KEY)
-        found: list[tuple[Key, str, Row]] = []
-        seen: Counter[Key] = Counter()
+        query = self.hashed.texts(BATCH, among="keys", also="version", most=_ROWS_PER_KEY)
+        rows: list[tuple[Key, str, Row]] = []
+        count: Counter[Key] = Counter()
         with engine() as here, closing(self.rows.with_keys(keys)) as pieces:
-            here.register("wanted", key_table(keys))
+            here.register("keys", key_table(keys))
             for columns, versions in pieces:
-                here.register("batch", self._table(columns).append_column("version", versions))
+                here.register(BATCH, self._table(columns).append_column("version", versions))
                 for *row, version in here.execute(query).fetchall():
                     key = tuple(row[index] for index in self.hashed.key)
-                    seen[key] += 1
-                    if seen[key] <= _ROWS_PER_KEY:
-                        found.append((key, str(version), tuple(row)))
-                here.unregister("batch")
-        return found
+                    count[key] += 1
+                    if count[key] <= _ROWS_PER_KEY:
+                        rows.append((key, str(version), tuple(row)))
+                here.unregister(BATCH)
+        return rows
 
-    def _asked(self, chunk: Chunk, query: str) -> Iterator[pa.Table]:
-        with engine() as here, closing(self.rows.chunk(chunk)) as pieces:
-            for columns in pieces:
-                here.register("batch", self._table(columns))
-                yield arrow(here, query)
-                here.unregister("batch")
+    def _results(self, chunk: Chunk, query: str) -> Iterator[pa.Table]:
+        with closing(self.rows.chunk(chunk)) as pieces:
+            yield from results(map(self._table, pieces), query)
 
     def _table(self, columns: Columns) -> pa.Table:
         return pa.table(list(self.cast(columns)), names=self.hashed.columns)
 
 
+class HashedPair:
+    """A ``TablePair`` of which both sides are hashed by DuckDB. The sink's own class reads the target's rows: it sets
+    ``_source`` and ``_target_hashes``, and has ``_target_results`` and ``target_rows``."""
+
+    _source: HashedSource
+    _target_hashes: HashedRows
+
+    def __init__(self, expected: Expected) -> None:
+        relation = self._relation = expected.rows.relation
+        self.hidden = expected.transformed
+        self.columns = tuple(column.name for column in relation.columns)
+        self.key = relation.key or self.columns
+        self._key_indexes = [self.columns.index(name) for name in self.key]
+
+    def _target_results(self, query: Callable[[str], str]) -> Iterator[pa.Table]:
+        """What a query gives over each part of the target's rows; ``query`` is given the part as SQL."""
+        raise NotImplementedError
+
+    def target_rows(self, keys: Sequence[Key]) -> list[tuple[Key, Row]]:
+        raise NotImplementedError
+
+    def source_figures(self, chunk: Chunk, buckets: int) -> Figures:
+        return self._source.figures(chunk, buckets)
+
+    def target_figures(self, buckets: int) -> Figures:
+        figures = no_figures(buckets)
+        for part in self._target_results(lambda rows: self._target_hashes.figures(rows, buckets)):
+            figures += figures_of(part, buckets)
+        return figures
+
+    def source_keys(self, chunk: Chunk, buckets: int, wanted: Sequence[int]) -> pa.Table:
+        return self._source.keys(chunk, buckets, wanted)
+
+    def target_keys(self, buckets: int, wanted: Sequence[int]) -> pa.Table:
+        parts = list(self._target_results(lambda rows: self._target_hashes.keys(rows, buckets, wanted)))
+        return pa.concat_tables(parts) if parts else self._target_hashes.no_keys()
+
+    def source_rows(self, keys: Sequence[Key]) -> list[tuple[Key, str, Row]]:
+        return self._source.with_keys(keys)
+
+
+BATCH = "batch"  # what the rows at hand are called in a query of ``results``
+
+
+def results(pieces: Iterable[pa.Table], query: str) -> Iterator[pa.Table]:
+    """What a query over ``BATCH`` gives for each piece of some rows."""
+    with engine() as here:
+        for rows in pieces:
+            here.register(BATCH, rows)
+            yield arrow(here, query)
+            here.unregister(BATCH)
+
+
 def engine() -> duckdb.DuckDBPyConnection:
-    made = duckdb.connect(config={"autoinstall_known_extensions": "false", "memory_limit": "1GB", "threads": 1})
-    made.execute("SET TimeZone = 'UTC'")
-    return made
+    connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "memory_limit": "1GB", "threads": 1})
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
 
 
 def arrow(engine: duckdb.DuckDBPyConnection, query: str) -> pa.Table:

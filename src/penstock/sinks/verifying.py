@@ -11,7 +11,7 @@ The source's rows as text: chunk by chunk, or by key. What rules make of them: `
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -128,14 +128,23 @@ class VerifiableTarget(Protocol):
     def close(self) -> None: ...
 
 
+def keyed(relation: Relation, rows: Iterable[Row]) -> list[tuple[Key, Row]]:
+    """Each row with its key."""
+    return [(tuple(row[index] for index in relation.key_indexes), row) for row in rows]
+
+
+def rows_of(table: pa.Table) -> list[Row]:
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
 def no_figures(buckets: int) -> Figures:
     return np.zeros((3, buckets), np.int64)
 
 
-def figures_of(found: pa.Table, buckets: int) -> Figures:
+def figures_of(sums: pa.Table, buckets: int) -> Figures:
     """From a table of bucket, count, and the two sums."""
     figures = no_figures(buckets)
-    bucket, *values = (column.to_numpy() for column in found.columns)
+    bucket, *values = (column.to_numpy() for column in sums.columns)
     for part, value in zip(figures, values, strict=True):
         part[bucket.astype(np.int64)] = value
     return figures

@@ -19,16 +19,16 @@ from penstock.errors import SinkRefused, SinkUnavailable, UnrepresentableValue
 from penstock.lsn import LSN
 from penstock.pgoutput.types import Unrepresentable
 from penstock.pgoutput.types.arrays import is_list
-from penstock.postgres.reading.chunks import Chunk
 from penstock.postgres.reading.layout import TableLayout
 from penstock.sinks.duckdb.file import CATALOG, DuckDBFile, quoted
+from penstock.sinks.duckdb.records import records_of
 from penstock.sinks.duckdb.sink import DuckDBSettings
 from penstock.sinks.duckdb.target import Target, load_columns, target_schema
 from penstock.sinks.duckdb.types import duckdb_type, duckdb_values
 from penstock.sinks.mirror.owner import Owner
 from penstock.sinks.mirror.typed_staging import with_setting
-from penstock.sinks.row_hashes import HashedRows, HashedSource, arrow, key_table
-from penstock.sinks.verifying import Columns, Expected, Figures, Key, PlainRows, Row, figures_of, no_figures
+from penstock.sinks.row_hashes import HashedPair, HashedRows, HashedSource, arrow, key_table
+from penstock.sinks.verifying import Columns, Expected, Key, PlainRows, Row, keyed
 
 
 def column_policy(column: Column, mirrored: tuple[str, str] | None, policy: Unrepresentable) -> Unrepresentable:
@@ -38,8 +38,8 @@ def column_policy(column: Column, mirrored: tuple[str, str] | None, policy: Unre
 
 def compared_type(column: Column, mirrored: tuple[str, str] | None, unrepresentable: Unrepresentable) -> str:
     """The type that both sides are cast to: the file's, or text if its column was made under another policy or type."""
-    wanted = duckdb_type(column, unrepresentable)
-    return wanted if mirrored is None or mirrored[1] == wanted else "VARCHAR"
+    sink_type = duckdb_type(column, unrepresentable)
+    return sink_type if mirrored is None or mirrored[1] == sink_type else "VARCHAR"
 
 
 _PATIENCE = 60.0  # for a file that somebody has open
@@ -98,9 +98,7 @@ class DuckDBTarget:
         def look(engine: Engine) -> LSN | None:
             if not _has(engine, "progress"):
                 return None
-            query = f"SELECT lsn FROM {CATALOG}.penstock.progress WHERE pipeline = ? AND sink = ?"
-            found = engine.execute(query, list(self._owner)).fetchall()
-            return LSN.parse(found[0][0]) if found else None
+            return records_of(engine, self._owner).position()
 
         return self.read(look)
 
@@ -139,65 +137,43 @@ class DuckDBTarget:
         return None if target is None or not relation.columns else DuckDBPair(self, expected, target)
 
 
-class DuckDBPair:
-    """A column that the file has not got yet counts as NULL there."""
+class DuckDBPair(HashedPair):
+    """A column that the file does not have yet counts as NULL there."""
 
     def __init__(self, target: DuckDBTarget, expected: Expected, mirrored: Target) -> None:
+        super().__init__(expected)
         self._target, self._mirrored = target, mirrored
-        relation = self._relation = expected.rows.relation
-        self.columns = tuple(column.name for column in relation.columns)
-        self.key = relation.key or self.columns
-        self.hidden = expected.transformed
-        policies, name = target.settings.unrepresentable, relation.qualified_name
+        policies, table = target.settings.unrepresentable, self._relation.qualified_name
+        columns = [(column, mirrored.columns.get(column.name)) for column in self._relation.columns]
         self._policies = [
-            column_policy(column, mirrored.columns.get(column.name), policies.of(name, column.name))
-            for column in relation.columns
+            column_policy(column, file_column, policies.of(table, column.name)) for column, file_column in columns
         ]
         types = [
-            compared_type(column, mirrored.columns.get(column.name), policy)
-            for column, policy in zip(relation.columns, self._policies, strict=True)
+            compared_type(column, file_column, policy)
+            for (column, file_column), policy in zip(columns, self._policies, strict=True)
         ]
-        here = [f"c{index}" for index in range(len(types))]
-        key = [self.columns.index(name) for name in self.key]
-        self._source = HashedSource(expected.rows, HashedRows(here, types, key), self._typed)
-        self._target_rows = HashedRows([self._there(name) for name in self.columns], types, key)
-        self._conditions = [f"{self._there(name)} = {_literal(value)}" for name, value in expected.origins.items()]
-
-    def source_figures(self, chunk: Chunk, buckets: int) -> Figures:
-        return self._source.figures(chunk, buckets)
-
-    def target_figures(self, buckets: int) -> Figures:
-        figures = no_figures(buckets)
-        for part in self._parts(lambda rows: self._target_rows.figures(rows, buckets)):
-            figures += figures_of(part, buckets)
-        return figures
-
-    def source_keys(self, chunk: Chunk, buckets: int, wanted: Sequence[int]) -> pa.Table:
-        return self._source.keys(chunk, buckets, wanted)
-
-    def target_keys(self, buckets: int, wanted: Sequence[int]) -> pa.Table:
-        found = list(self._parts(lambda rows: self._target_rows.keys(rows, buckets, wanted)))
-        return pa.concat_tables(found) if found else self._target_rows.no_keys()
-
-    def source_rows(self, keys: Sequence[Key]) -> list[tuple[Key, str, Row]]:
-        return self._source.with_keys(keys)
+        names = [f"c{index}" for index in range(len(types))]
+        self._source = HashedSource(expected.rows, HashedRows(names, types, self._key_indexes), self._typed)
+        self._target_hashes = HashedRows([self._sql(name) for name in self.columns], types, self._key_indexes)
+        self._conditions = [f"{self._sql(name)} = {_literal(value)}" for name, value in expected.origins.items()]
 
     def target_rows(self, keys: Sequence[Key]) -> list[tuple[Key, Row]]:
-        wanted, has_nulls = key_table(keys), any(None in key for key in keys)
+        has_nulls = any(None in key for key in keys)
 
-        def look(engine: Engine) -> list[tuple[str | None, ...]]:
-            engine.register("wanted", wanted)
-            rows = self._part() if has_nulls else self._target_rows.narrowed(self._part(), among="wanted")
-            found = engine.execute(self._target_rows.texts(rows, among="wanted")).fetchall()
-            engine.unregister("wanted")
-            return found
+        def look(engine: Engine) -> list[Row]:
+            engine.register("keys", key_table(keys))
+            rows = self._part() if has_nulls else self._target_hashes.narrowed(self._part(), among="keys")
+            texts: list[Row] = engine.execute(self._target_hashes.texts(rows, among="keys")).fetchall()
+            engine.unregister("keys")
+            return texts
 
-        return [(self._key_of(row), row) for row in self._target.read(look)]
+        return keyed(self._relation, self._target.read(look))
 
-    def _there(self, name: str) -> str:
+    def _sql(self, name: str) -> str:
+        """A column of the file's table, by its name in the source."""
         return quoted(self._mirrored.columns[name][0]) if name in self._mirrored.columns else "NULL"
 
-    def _parts(self, query: Callable[[str], str]) -> Iterator[pa.Table]:
+    def _target_results(self, query: Callable[[str], str]) -> Iterator[pa.Table]:
         """What a query gives over each part of the target's table, by row number. Numbers that move meanwhile make suspects,
         which are looked at again."""
         if any(name.lower() == "rowid" for name, _ in self._mirrored.columns.values()):  # that is what it means there
@@ -226,9 +202,6 @@ class DuckDBPair:
             return duckdb_values(text, column, policy, self._relation.qualified_name)
         except UnrepresentableValue as error:
             raise with_setting(error, self._relation, column, policy) from error
-
-    def _key_of(self, row: Row) -> Key:
-        return tuple(row[index] for index in self._relation.key_indexes)
 
 
 def _literal(text: str) -> str:

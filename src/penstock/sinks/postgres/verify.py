@@ -15,7 +15,7 @@ target's server is asked how it writes such values, each distinct one once in a 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -31,7 +31,8 @@ from penstock.postgres.connection import Connection, connect, translated_errors
 from penstock.postgres.reading.chunks import Chunk, chunk_query
 from penstock.postgres.reading.layout import TableLayout
 from penstock.sinks.mirror.owner import Owner
-from penstock.sinks.row_hashes import HashedRows, HashedSource, arrow, engine
+from penstock.sinks.postgres.records import records_of
+from penstock.sinks.row_hashes import BATCH, HashedPair, HashedRows, HashedSource, results
 from penstock.sinks.verifying import (
     SETTINGS,
     VERSION,
@@ -42,7 +43,8 @@ from penstock.sinks.verifying import (
     Row,
     copied,
     figures_of,
-    no_figures,
+    keyed,
+    rows_of,
     source_rows_query,
     streamed,
     with_keys,
@@ -88,68 +90,35 @@ class TargetTable:
         return sql.SQL("{} where {}").format(query, sql.SQL(" and ").join(same))
 
 
-class RuledPostgresPair:
-    """A column that the target lacks counts as NULL there; what it has beyond what the rules make is not looked at."""
+class RuledPostgresPair(HashedPair):
+    """A column that the target lacks counts as NULL there; columns that the rules do not make are not compared."""
 
     def __init__(self, target: TargetServer, expected: Expected, mirrored: TargetTable) -> None:
-        self._target, self.hidden = target, expected.transformed
-        relation = self._relation = expected.rows.relation
-        self.columns = tuple(column.name for column in relation.columns)
-        self.key = relation.key or self.columns
-        self._doing = f"Reading table {relation.qualified_name}"
+        super().__init__(expected)
+        self._target, self._doing = target, f"Reading table {self._relation.qualified_name}"
         self._mirrored = mirrored.rows(self.columns, expected.origins)
         self._rewritten = {
             index: mirrored.types[column.name]
-            for index, column in enumerate(relation.columns)
+            for index, column in enumerate(self._relation.columns)
             if column.name in self.hidden & mirrored.types.keys() and column.base not in _WRITTEN_AS_GIVEN
         }
         names = [f"c{index}" for index in range(len(self.columns))]
-        self._hashed = HashedRows(
-            names, ["VARCHAR"] * len(names), [self.columns.index(name) for name in self.key]
-        )  # fmt: skip
-        self._source = HashedSource(expected.rows, self._hashed, self._as_the_target_writes)
-
-    def source_figures(self, chunk: Chunk, buckets: int) -> Figures:
-        return self._source.figures(chunk, buckets)
-
-    def target_figures(self, buckets: int) -> Figures:
-        figures = no_figures(buckets)
-        for found in self._asked(self._hashed.figures("batch", buckets)):
-            figures += figures_of(found, buckets)
-        return figures
-
-    def source_keys(self, chunk: Chunk, buckets: int, wanted: Sequence[int]) -> pa.Table:
-        return self._source.keys(chunk, buckets, wanted)
-
-    def target_keys(self, buckets: int, wanted: Sequence[int]) -> pa.Table:
-        found = list(self._asked(self._hashed.keys("batch", buckets, wanted)))
-        return pa.concat_tables(found) if found else self._hashed.no_keys()
-
-    def source_rows(self, keys: Sequence[Key]) -> list[tuple[Key, str, Row]]:
-        return self._source.with_keys(keys)
+        self._target_hashes = HashedRows(names, ["VARCHAR"] * len(names), self._key_indexes)
+        self._source = HashedSource(expected.rows, self._target_hashes, self._as_the_target_writes)
 
     def target_rows(self, keys: Sequence[Key]) -> list[tuple[Key, Row]]:
         query = sql.SQL("select * from ({}) as q where {}").format(self._mirrored, with_keys(self._relation, keys))
         with self._target.session() as connection:
-            found = copied(connection, query, self._texts, self._doing)
-        rows: list[Row] = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
-        return [(tuple(row[index] for index in self._relation.key_indexes), row) for row in rows]
+            rows = rows_of(copied(connection, query, _texts(self.columns), self._doing))
+        return keyed(self._relation, rows)
 
-    @property
-    def _texts(self) -> list[Column]:
-        return [Column(name, 25, "text", "text") for name in self.columns]
-
-    def _asked(self, query: str) -> Iterator[pa.Table]:
-        """Of the target's rows, some at a time, in one statement of its server."""
+    def _target_results(self, query: Callable[[str], str]) -> Iterator[pa.Table]:
+        """The rows are read in one statement of the target's server, some at a time."""
         with (
-            engine() as here,
             self._target.session() as connection,
-            closing(streamed(connection, self._mirrored, self._texts, self._doing)) as pieces,
+            closing(streamed(connection, self._mirrored, _texts(self.columns), self._doing)) as pieces,
         ):
-            for rows in pieces:
-                here.register("batch", rows)
-                yield arrow(here, query)
-                here.unregister("batch")
+            yield from results(pieces, query(BATCH))
 
     def _as_the_target_writes(self, columns: Columns) -> list[pa.Array]:
         return [
@@ -165,8 +134,12 @@ class RuledPostgresPair:
             sql.SQL(kind), sql.Literal(_array_text(encoded.dictionary))
         )
         with self._target.casting_session() as connection:
-            written = copied(connection, query, [Column("v", 25, "text", "text")], self._doing)
+            written = copied(connection, query, _texts(["v"]), self._doing)
         return written.columns[0].combine_chunks().take(encoded.indices)
+
+
+def _texts(names: Sequence[str]) -> list[Column]:
+    return [Column(name, 25, "text", "text") for name in names]
 
 
 def _array_text(values: pa.Array) -> str:
@@ -217,21 +190,17 @@ class PostgresTarget:
 
     def position(self) -> LSN | None:
         with self.session() as connection, translated_errors("Reading penstock.progress"):
-            known = connection.execute("select to_regclass('penstock.progress') is not null").fetchone()
-            if known != (True,):
+            if connection.execute("select to_regclass('penstock.progress') is null").fetchone() == (True,):
                 return None
-            row = connection.execute(
-                "select lsn::text from penstock.progress where (pipeline, sink) = (%s, %s)", list(self._owner)
-            ).fetchone()
-        return None if row is None or row[0] is None else LSN.parse(row[0])
+            return records_of(connection, self._owner).position()
 
     def pair(self, layout: TableLayout) -> PostgresPair | None:
-        found = self._look_for(layout.relation)
-        return None if found is None else PostgresPair(self, layout, found, self._source_url)
+        table = self._table(layout.relation)
+        return None if table is None else PostgresPair(self, layout, table, self._source_url)
 
     def ruled_pair(self, expected: Expected) -> RuledPostgresPair | None:
-        found = self._look_for(expected.rows.relation)
-        return None if found is None else RuledPostgresPair(self, expected, found)
+        table = self._table(expected.rows.relation)
+        return None if table is None else RuledPostgresPair(self, expected, table)
 
     def has_rows_of_others(self, relation: Relation) -> bool:
         if not self._keeps_rows:
@@ -244,7 +213,7 @@ class PostgresTarget:
             ).fetchone()
         return row == (False,)
 
-    def _look_for(self, relation: Relation) -> TargetTable | None:
+    def _table(self, relation: Relation) -> TargetTable | None:
         with self.session() as connection, translated_errors(f"Looking for {relation.qualified_name}"):
             rows = connection.execute(
                 "select c.relkind = 'p', a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod) from pg_class c "
@@ -291,24 +260,15 @@ class PostgresPair:
     def source_rows(self, keys: Sequence[Key]) -> list[tuple[Key, str, Row]]:
         query = source_rows_query(self._layout, keys)
         with self._source() as connection:
-            found = copied(connection, query, [*self._texts, VERSION], self._doing)
-        *columns, versions = (column.to_pylist() for column in found.columns)
-        rows: list[Row] = list(zip(*columns, strict=True))
-        return [(self._key_of(row), str(version), row) for row, version in zip(rows, versions, strict=True)]
+            versioned = rows_of(copied(connection, query, [*_texts(self.columns), VERSION], self._doing))
+        rows = keyed(self._relation, [row[:-1] for row in versioned])
+        return [(key, str(row[-1]), values) for (key, values), row in zip(rows, versioned, strict=True)]
 
     def target_rows(self, keys: Sequence[Key]) -> list[tuple[Key, Row]]:
         query = sql.SQL("{} where {}").format(self._mirrored, with_keys(self._relation, keys))
         with self._target.session() as connection:
-            found = copied(connection, query, self._texts, self._doing)
-        rows: list[Row] = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
-        return [(self._key_of(row), row) for row in rows]
-
-    @property
-    def _texts(self) -> list[Column]:
-        return [Column(name, 25, "text", "text") for name in self.columns]
-
-    def _key_of(self, row: Row) -> Key:
-        return tuple(row[index] for index in self._relation.key_indexes)
+            rows = rows_of(copied(connection, query, _texts(self.columns), self._doing))
+        return keyed(self._relation, rows)
 
     @contextmanager
     def _source(self) -> Iterator[Connection]:
@@ -322,16 +282,15 @@ class PostgresPair:
             "select bucket, count(*), sum(h & 4294967295)::bigint, sum((h >> 32) & 4294967295)::bigint "
             "from ({}) as hashed group by bucket"
         ).format(self._hashed(rows, buckets))
-        found = copied(connection, query, [_INTEGER] * 4, self._doing)
-        return figures_of(pa.table([pc.cast(column, pa.int64()) for column in found.columns], names="abcd"), buckets)
+        sums = copied(connection, query, [_INTEGER] * 4, self._doing)
+        return figures_of(pa.table([pc.cast(column, pa.int64()) for column in sums.columns], names="abcd"), buckets)
 
     def _keys(self, connection: Connection, rows: sql.Composed, buckets: int, wanted: Sequence[int]) -> pa.Table:
         names = [f"k{index}" for index in range(len(self.key))]
         query = sql.SQL("select {}, h from ({}) as hashed where bucket = any({})").format(
             sql.SQL(", ").join(map(sql.Identifier, names)), self._hashed(rows, buckets), sql.Literal(list(wanted))
         )
-        columns = [Column(name, 25, "text", "text") for name in (*names, "h")]
-        return copied(connection, query, columns, self._doing).rename_columns([*names, "h"])
+        return copied(connection, query, _texts((*names, "h")), self._doing).rename_columns([*names, "h"])
 
     def _hashed(self, rows: sql.Composed, buckets: int) -> sql.Composed:
         """Each row's bucket, key and hash. The row's own columns stay below, whatever they are called."""
