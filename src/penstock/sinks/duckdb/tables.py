@@ -76,7 +76,7 @@ class Tables:
             f"FROM {CATALOG}.penstock.tables WHERE pipeline = ? AND sink = ?",
             list(owner),
         ).fetchall()
-        self._known = {
+        self._targets = {
             (schema, table): Target(
                 target_schema(schema),
                 name,
@@ -96,7 +96,7 @@ class Tables:
         found = self._of(relation.oid)
         if found is not None:
             return self._fitted(relation, *found)
-        known = self._known.get(source)
+        known = self._targets.get(source)
         if known is not None and known.oid is None:
             return self._fitted(relation, source, known)
         self._make_room(source)
@@ -104,7 +104,7 @@ class Tables:
 
     def has_passed_on(self, relations: Sequence[Relation]) -> bool:
         """Whether one of them has another's name now, or another name than before; among each other or since we knew."""
-        names = {source: target.oid for source, target in self._known.items() if target.oid is not None}
+        names = {source: target.oid for source, target in self._targets.items() if target.oid is not None}
         sources = {oid: source for source, oid in names.items()}
         for relation in relations:
             source = (relation.schema, relation.table)
@@ -165,7 +165,7 @@ class Tables:
 
     def rename_label(self, enum: int, before: str, after: str) -> bool:
         """In the source, all rows have the new one at once."""
-        found = [(t.sql, quoted(t.columns[column][0])) for t in self._known.values()
+        found = [(t.sql, quoted(t.columns[column][0])) for t in self._targets.values()
                  for column, oid in t.enums.items() if oid == enum and column in t.columns]  # fmt: skip
         for table, name in found:
             self._connection.execute(f"UPDATE {table} SET {name} = ? WHERE {name} = ?", [after, before])
@@ -200,7 +200,7 @@ class Tables:
         if target.sql != known.sql:
             move(self._connection, known, target)
         self._forget(source)
-        del self._known[source]
+        del self._targets[source]
         _tell_of_other_name(now, target)
         self._remember(now, target)
         return True
@@ -216,7 +216,7 @@ class Tables:
         return self._of(oid) is not None
 
     def _of(self, oid: int) -> tuple[Source, Target] | None:
-        return next(((source, target) for source, target in self._known.items() if target.oid == oid), None)
+        return next(((source, target) for source, target in self._targets.items() if target.oid == oid), None)
 
     def swap_in(self, source: Source, filled: Target, key: Sequence[str] = ()) -> None:
         """A table that an import has filled takes the place of what the file has of this source table:
@@ -228,13 +228,13 @@ class Tables:
 
         All of it is one transaction, the caller's: there is no moment without the table, or with half of it.
         """
-        before = self._known.get(source)
+        before = self._targets.get(source)
         deleted = DeletedKeys(self._connection, filled)
         brought = self._of(filled.oid) if filled.oid is not None else None
         if brought is not None and brought[1].shared and self.keeps_existing_rows and key:
             filled = combined(self._connection, filled, Former.of(brought[1]), key, deleted)
-        for former in [known for known, target in self._known.items() if target.oid in (None, filled.oid)]:
-            if former == source or self._known[former].oid is not None:
+        for former in [known for known, target in self._targets.items() if target.oid in (None, filled.oid)]:
+            if former == source or self._targets[former].oid is not None:
                 self._drop(former)
         self._make_room(source)
         target = replace(
@@ -277,7 +277,7 @@ class Tables:
         source, schema = (relation.schema, relation.table), target_schema(relation.schema)
         name = free_name(f"{relation.table}__import_{job}", self._taken(schema) | in_the_file(self._connection, schema))
         target = new_target(relation, name, target_types(relation, self._policies))
-        if source not in self._known:
+        if source not in self._targets:
             self._records.refuse_table_of_another(source, self._name_for(source))
             place = replace(target, table=self._name_for(source))
             refuse_foreign(self._connection, self._owner, place, self._existing_rows, relation.key)
@@ -286,21 +286,21 @@ class Tables:
         return target
 
     def fitted_shadow(self, relation: Relation, shadow: Target) -> Target:
-        wanted = target_types(relation, self._policies, shadow)
-        return shadow if fits(shadow, wanted) else alter(self._connection, relation, shadow, wanted, keep=False)
+        types = target_types(relation, self._policies, shadow)
+        return shadow if fits(shadow, types) else alter(self._connection, relation, shadow, types, keep=False)
 
     def _fitted(self, relation: Relation, source: Source, known: Target) -> Target:
-        wanted = target_types(relation, self._policies, known)
-        if not fits(known, wanted):
-            return self._remember(source, alter(self._connection, relation, known, wanted, self._keep))
+        types = target_types(relation, self._policies, known)
+        if not fits(known, types):
+            return self._remember(source, alter(self._connection, relation, known, types, self._keep))
         if known.oid is None or known.enums != enums_of(relation.columns):
             return self._remember(source, replace(known, oid=relation.oid, enums=enums_of(relation.columns)))
         return known
 
     def _create(self, relation: Relation) -> Target:
         source = relation.schema, relation.table
-        wanted = target_types(relation, self._policies)
-        target = new_target(relation, self._name_for(source), wanted)
+        types = target_types(relation, self._policies)
+        target = new_target(relation, self._name_for(source), types)
         create(self._connection, target)
         _tell_of_other_name(source, target)
         tell_of_other_columns(relation, None, target)
@@ -308,7 +308,7 @@ class Tables:
 
     def _drop(self, source: Source) -> None:
         """Not emptied and altered: a new type would be tried on rows that are deleted in the same transaction."""
-        self._connection.execute(f"DROP TABLE IF EXISTS {self._known.pop(source).sql}")
+        self._connection.execute(f"DROP TABLE IF EXISTS {self._targets.pop(source).sql}")
         self._forget(source)
 
     def _make_room(self, source: Source) -> None:
@@ -316,7 +316,7 @@ class Tables:
 
         It goes aside: it may have another name in the source, and show up again.
         """
-        former = self._known.get(source)
+        former = self._targets.get(source)
         if former is None:
             return
         taken = self._taken(former.schema) | in_the_file(self._connection, former.schema)
@@ -327,13 +327,13 @@ class Tables:
         )  # fmt: skip
         move(self._connection, former, aside)
         self._forget(source)
-        del self._known[source]
+        del self._targets[source]
         self._remember((source[0], aside.table), aside)
 
     def _is_of_a_later_one(self, name: Source) -> bool:
         """Whether the name belongs to a table that got it after what is being applied: its import came further than the
         stream, which still tells of the one that had the name before, and that is aside."""
-        known = self._known.get(name)
+        known = self._targets.get(name)
         if known is None or known.oid is None:
             return False
         imported_to = self._records.imported_to(known.oid)
@@ -343,11 +343,11 @@ class Tables:
         """Neither that of another source table's target nor that of a table which an import is filling."""
         taken = self._taken(target_schema(source[0]))
         if before is not None and target_schema(before[0]).lower() == target_schema(source[0]).lower():
-            taken.discard(self._known[before].table.lower())
+            taken.discard(self._targets[before].table.lower())
         return free_name(source[1], taken)
 
     def _taken(self, schema: str) -> set[str]:
-        ours = {target.table.lower() for target in self._known.values() if target.schema.lower() == schema.lower()}
+        ours = {target.table.lower() for target in self._targets.values() if target.schema.lower() == schema.lower()}
         return ours | {name.lower() for name in self._records.shadows_in(schema)}
 
     @property
@@ -355,7 +355,7 @@ class Tables:
         return self._existing_rows == "keep"
 
     def _remember(self, source: Source, target: Target) -> Target:
-        if source not in self._known:
+        if source not in self._targets:
             self._records.refuse_table_of_another(source, target.table)
         self._forget(source)
         self._connection.execute(
@@ -372,7 +372,7 @@ class Tables:
                 target.shared,
             ],
         )
-        self._known[source] = target
+        self._targets[source] = target
         return target
 
     def _forget(self, source: Source) -> None:

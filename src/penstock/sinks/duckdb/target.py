@@ -64,13 +64,13 @@ def enums_of(columns: Sequence[Column]) -> dict[str, int]:
     return {column.name: column.type_oid for column in columns if column.base == "enum"}
 
 
-def fits(known: Target, wanted: dict[str, str]) -> bool:
-    return {name: kind for name, (_, kind) in known.columns.items()} == wanted
+def fits(known: Target, types: dict[str, str]) -> bool:
+    return {name: kind for name, (_, kind) in known.columns.items()} == types
 
 
-def new_target(relation: Relation, table: str, wanted: dict[str, str]) -> Target:
+def new_target(relation: Relation, table: str, types: dict[str, str]) -> Target:
     """A table without columns, which DuckDB has not, gets one that is none of the source's, until one comes."""
-    columns, kept = _name_columns(wanted), () if wanted else (NO_COLUMNS,)
+    columns, kept = _name_columns(types), () if types else (NO_COLUMNS,)
     schema = target_schema(relation.schema)
     return Target(schema, table, columns, relation.oid, kept, enums_of(relation.columns))
 
@@ -93,7 +93,7 @@ def move(connection: duckdb.DuckDBPyConnection, former: Target, target: Target) 
 
 
 def alter(
-    connection: duckdb.DuckDBPyConnection, relation: Relation, known: Target, wanted: dict[str, str], keep: bool
+    connection: duckdb.DuckDBPyConnection, relation: Relation, known: Target, types: dict[str, str], keep: bool
 ) -> Target:
     """Columns that came, went, or changed their type. Without ids, a renamed column is one that went and one that came.
 
@@ -101,9 +101,9 @@ def alter(
     """
     target = replace(known, oid=relation.oid, enums=enums_of(relation.columns))
     for source in known.columns:
-        if source not in wanted:
+        if source not in types:
             target = keep_column(target, source)
-    for source, kind in wanted.items():
+    for source, kind in types.items():
         if source not in target.columns:
             target = add_column(connection, target, source, kind)
         else:
@@ -111,7 +111,7 @@ def alter(
                 _tell_of_text(target, source)
             target = retype_column(connection, target, source, kind)
     gone = [name for name in target.kept if name not in known.kept]
-    if not wanted and not keep and NO_COLUMNS not in target.kept:
+    if not types and not keep and NO_COLUMNS not in target.kept:
         connection.execute(f"ALTER TABLE {target.sql} ADD COLUMN {quoted(NO_COLUMNS)} BOOLEAN")
         target = replace(target, kept=(*target.kept, NO_COLUMNS))
     for name in gone:
@@ -120,7 +120,7 @@ def alter(
         else:
             target = drop_kept(connection, target, name)
     tell_of_other_columns(relation, known, target)
-    return replace(target, columns={source: target.columns[source] for source in wanted})
+    return replace(target, columns={source: target.columns[source] for source in types})
 
 
 def add_column(connection: duckdb.DuckDBPyConnection, target: Target, source: str, kind: str) -> Target:
@@ -219,9 +219,9 @@ def load_columns(columns: str) -> dict[str, tuple[str, str]]:
     return {source: (name, kind) for source, (name, kind) in json.loads(columns).items()}
 
 
-def _name_columns(wanted: dict[str, str]) -> dict[str, tuple[str, str]]:
+def _name_columns(types: dict[str, str]) -> dict[str, tuple[str, str]]:
     named: dict[str, tuple[str, str]] = {}
-    for source, kind in wanted.items():
+    for source, kind in types.items():
         named[source] = free_name(source, {name.lower() for name, _ in named.values()}), kind
     return named
 
