@@ -19,10 +19,9 @@ class TallySettings(SinkSettings):
     path: Path
 
 
-class TallySink(penstock.Sink[TallySettings]):
+class TallySink(penstock.Sink[TallySettings, Counter[str]]):
     Settings = TallySettings
-    guarantee = "exactly-once"
-    keeps_position = True
+    capabilities = penstock.Capabilities(guarantee="exactly-once", keeps_position=True)
 
     def prepare(self) -> penstock.LSN | None:
         lsn = self._read()["lsn"]

@@ -9,14 +9,15 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.lsn import LSN
     from penstock.pipeline import Pipeline
-    from penstock.sinks.contract import Batch, Sink
+    from penstock.sinks.contract import Batch, Capabilities, Sink
 
 __version__ = "0.1.0"
-__all__ = ["LSN", "Batch", "Config", "PenstockError", "Pipeline", "Sink", "spark"]
+__all__ = ["LSN", "Batch", "Capabilities", "Config", "PenstockError", "Pipeline", "Sink", "spark"]
 
 # Loaded when asked for: Spark starts many Python processes that need only a part of this package.
 _HOMES = {
     "Batch": "penstock.sinks.contract",
+    "Capabilities": "penstock.sinks.contract",
     "Config": "penstock.config.model",
     "LSN": "penstock.lsn",
     "PenstockError": "penstock.errors",

@@ -25,7 +25,7 @@ union all select 'trigger ' || evtname from pg_event_trigger
 """
 
 
-class Refusing(Sink[Any]):
+class Refusing(Sink[Any, Any]):
     """Whose target will never do."""
 
     def check(self) -> None:

@@ -29,7 +29,7 @@ class ShelfSettings(SinkSettings):
         return self.model_copy(update={"path": str(directory / self.path)})
 
 
-class ShelfSink(Sink[ShelfSettings]):
+class ShelfSink(Sink[ShelfSettings, None]):
     Settings = ShelfSettings
 
 

@@ -17,7 +17,7 @@ class DuckDBUnderTest(SinkUnderTest):
     keeps_progress: ClassVar[bool] = True
     keeps_messages: ClassVar[bool] = False
 
-    def new_sink(self) -> Sink[Any]:
+    def new_sink(self) -> Sink[Any, Any]:
         path = self.directory / "lake.duckdb"
         return DuckDBSink(DuckDBSink.Settings(name="lake", type="duckdb", path=path, **self.settings))
 

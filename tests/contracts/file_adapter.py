@@ -13,7 +13,7 @@ class FileUnderTest(EventSinkUnderTest):
     name: ClassVar[str] = "file"
     keeps_progress: ClassVar[bool] = True
 
-    def new_sink(self) -> Sink[Any]:
+    def new_sink(self) -> Sink[Any, Any]:
         return FileSink(FileSettings(name="out", format=self.format, path=self.directory / "events"))
 
     def lines(self) -> list[bytes]:

@@ -48,7 +48,7 @@ class PostgresUnderTest(SinkUnderTest):
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute(statements.encode())
 
-    def new_sink(self) -> Sink[Any]:
+    def new_sink(self) -> Sink[Any, Any]:
         url = SecretStr(self.url)
         return PostgresSink(PostgresSink.Settings(name="replica", type="postgres", url=url, **self.settings))
 

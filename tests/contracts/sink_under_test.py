@@ -33,13 +33,13 @@ class SinkUnderTest:
         self.settings: dict[str, Any] = {}  # more of them, for the next ``make``, of a sink of tables
         self._batches = 0
         self.position = LSN(0)
-        self._sinks: list[Sink[Any]] = []
+        self._sinks: list[Sink[Any, Any]] = []
 
     def beside(self, directory: Path) -> SinkUnderTest:
         """Another one of the kind, over state of its own."""
         return type(self)(directory)
 
-    def new_sink(self) -> Sink[Any]:
+    def new_sink(self) -> Sink[Any, Any]:
         raise NotImplementedError
 
     def rows(self, relation: Relation) -> list[Row]:
@@ -53,7 +53,7 @@ class SinkUnderTest:
         """SQL in the target, as its owner."""
         raise NotImplementedError
 
-    def make(self, pipeline: str = "", *, others_stay: bool = False) -> Sink[Any]:
+    def make(self, pipeline: str = "", *, others_stay: bool = False) -> Sink[Any, Any]:
         """A sink as it is after the process started anew, ready for batches."""
         if not others_stay:
             self.close()
@@ -78,13 +78,13 @@ class SinkUnderTest:
         return batch
 
 
-def write(sink: Sink[Any], batch: Batch, *changes: ChangeBatch) -> Any:
+def write(sink: Sink[Any, Any], batch: Batch, *changes: ChangeBatch) -> Any:
     """One task: what an executor does with the changes, from a pickled sink to a pickled receipt."""
     executor = pickle.loads(pickle.dumps(sink))
     return pickle.loads(pickle.dumps(executor.write(batch, iter(changes))))
 
 
-def deliver(sink: Sink[Any], batch: Batch, *tasks: Sequence[ChangeBatch]) -> None:
+def deliver(sink: Sink[Any, Any], batch: Batch, *tasks: Sequence[ChangeBatch]) -> None:
     """A whole micro-batch, each sequence of changes being the input of one task."""
     sink.commit(batch, [write(sink, batch, *changes) for changes in tasks])
 

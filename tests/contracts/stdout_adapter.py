@@ -23,7 +23,7 @@ class StdoutUnderTest(EventSinkUnderTest):
         self._original = sys.stdout
         self._printed = io.BytesIO()
 
-    def new_sink(self) -> Sink[Any]:
+    def new_sink(self) -> Sink[Any, Any]:
         sys.stdout = io.TextIOWrapper(self._printed, write_through=True)
         return StdoutSink(StdoutSettings(name="out", format=self.format))
 

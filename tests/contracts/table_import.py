@@ -19,7 +19,7 @@ class TableImport:
     def __init__(
         self,
         target: SinkUnderTest,
-        sink: Sink[Any],
+        sink: Sink[Any, Any],
         table: Relation,
         job: int = 1,
         *,

@@ -18,7 +18,7 @@ GOODS = relation("public", "goods", id="int8", key=("id",), oid=7)  # of another
 OTHERS_USERS = relation("public", "users", id="int8", key=("id",), oid=8)
 
 
-def both(target: SinkUnderTest) -> tuple[Sink[Any], Sink[Any]]:
+def both(target: SinkUnderTest) -> tuple[Sink[Any, Any], Sink[Any, Any]]:
     return target.make("shop"), target.make("garage", others_stay=True)
 
 

@@ -30,7 +30,7 @@ def check(target: SinkUnderTest, *rows: Row) -> None:
     assert unordered(target.rows(USERS)) == unordered(list(rows))
 
 
-def holds(sink: Sink[Any]) -> Imported:
+def holds(sink: Sink[Any, Any]) -> Imported:
     imported = sink.imported()
     assert imported is not None
     return imported

@@ -211,12 +211,12 @@ def test_a_table_is_copied_again_while_the_stream_goes_on(target: SinkUnderTest)
     ]
     for step, shown in steps:
         step()
-        if sink.swaps_tables:
+        if sink.capabilities.swaps_tables:
             check(target, *shown)
     check(target, *steps[-1][1])
 
 
-def stream(sink: Sink[Any], target: SinkUnderTest, end: int, *rows: tuple[Any, ...]) -> None:
+def stream(sink: Sink[Any, Any], target: SinkUnderTest, end: int, *rows: tuple[Any, ...]) -> None:
     deliver(sink, target.next_batch(end), [changes(USERS, list(rows), lsn=end - 1)])
 
 

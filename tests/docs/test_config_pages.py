@@ -86,9 +86,9 @@ def test_a_sinks_page_has_every_key_of_its_own_with_its_default(kind: str) -> No
 def test_a_sinks_page_and_the_readme_promise_what_the_sink_does(kind: str) -> None:
     page = (ROOT / "docs" / "sinks" / f"{kind}.md").read_text("utf-8")
     promised = page.split("**Guarantee.** ")[1].split(".")[0].split(":")[0]
-    assert promised.lower() == sink_class(kind).guarantee
+    assert promised.lower() == sink_class(kind).capabilities.guarantee
     readme = {cells[0]: cells[2] for cells in table_rows(section(ROOT / "README.md", "Sinks"))}
-    assert readme[f"[`{kind}`](docs/sinks/{kind}.md)"] == sink_class(kind).guarantee
+    assert readme[f"[`{kind}`](docs/sinks/{kind}.md)"] == sink_class(kind).capabilities.guarantee
 
 
 @pytest.mark.parametrize("block", blocks("yaml"), ids=str)

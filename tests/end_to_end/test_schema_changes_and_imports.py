@@ -122,7 +122,7 @@ def test_a_plain_cast_or_a_constant_is_no_reason_to_import_again(database: str, 
     pipeline.execute("vacuum full parts")
     with connect(database) as connection:
         found = recomputations(connection, LSN(1))
-    sinks: list[Sink[Any]] = [
+    sinks: list[Sink[Any, Any]] = [
         DuckDBSink(DuckDBSink.Settings(name="lake", path=tmp_path)),
         PostgresSink(PostgresSink.Settings(name="replica", url=SecretStr(""))),
     ]

@@ -49,7 +49,7 @@ class PlansHere:
 class StreamAtTheEnd:
     """A ``StreamDelivery`` whose sink always holds all of the log, so that a table may join at any moment."""
 
-    def __init__(self, sink: Sink[Any], state: PipelineState) -> None:
+    def __init__(self, sink: Sink[Any, Any], state: PipelineState) -> None:
         self._sink, self._state = sink, state
         self.lock, self.rules = threading.Lock(), NO_RULES
         self.tables = TableRecord(state, sink.settings.name)

@@ -31,7 +31,7 @@ def session(database: str) -> Iterator[LoggedSession]:
         yield made
 
 
-def again(session: LoggedSession, sink: Sink[Any]) -> set[str]:
+def again(session: LoggedSession, sink: Sink[Any, Any]) -> set[str]:
     """The tables that are imported into the sink again."""
     names: dict[int, str] = dict(session.ours.execute("select oid::bigint, relname::text from pg_class").fetchall())
     found = recomputations(session.ours, LSN(1))

@@ -37,7 +37,9 @@ steady = settings(
 Rows = set[tuple[Any, ...]]
 
 
-def write_all(sink: Sink[Any], directory: Path, rules: CompiledRules, rounds: Sequence[Sequence[ChangeBatch]]) -> None:
+def write_all(
+    sink: Sink[Any, Any], directory: Path, rules: CompiledRules, rounds: Sequence[Sequence[ChangeBatch]]
+) -> None:
     """Each of these rounds is a batch of the sink's."""
     sink.prepare()
     for number, several in enumerate(rounds):

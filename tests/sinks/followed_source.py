@@ -32,7 +32,7 @@ INSERT INTO people VALUES (1, 'x', 5), (2, 'y', NULL);
 class FollowedSource:
     """Its two tables have arrived in the sink."""
 
-    def __init__(self, source: str, sink: Sink[Any], directory: Path) -> None:
+    def __init__(self, source: str, sink: Sink[Any, Any], directory: Path) -> None:
         self.source, self.sink, self.directory, self._number, self._seen = source, sink, directory, 0, 0
         with psycopg.connect(source) as session:
             session.execute(TABLES)

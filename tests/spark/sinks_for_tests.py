@@ -18,7 +18,7 @@ from penstock.sinks.settings import SinkSettings
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 
-class CountingSink(Sink[SinkSettings]):
+class CountingSink(Sink[SinkSettings, dict[str, int]]):
     """Remembers each batch: how many changes of which table."""
 
     def __init__(self, name: str) -> None:

@@ -48,7 +48,7 @@ def logged(state: PipelineState, transactions: int = 3) -> LogScript:
     return scripted
 
 
-def deliver(spark: SparkSession, state: PipelineState, *sinks: Sink[Any]) -> None:
+def deliver(spark: SparkSession, state: PipelineState, *sinks: Sink[Any, Any]) -> None:
     Deliveries(spark, sinks, state).run(threading.Event(), available_now=True)
 
 

@@ -40,7 +40,7 @@ ROWS: list[tuple[Any, ...]] = [
 ]
 
 
-class KeepingSink(Sink[SinkSettings]):
+class KeepingSink(Sink[SinkSettings, Any]):
     """Its receipt is what it was given."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from penstock.errors import SinkRefused, SourceSetBack
 from penstock.lsn import LSN
-from penstock.sinks.contract import Batch, Imported
+from penstock.sinks.contract import Batch, Capabilities, Imported
 from penstock.sinks.stdout import StdoutSettings, StdoutSink
 from penstock.spark.delivery import SinkDelivery
 from penstock.state.pipeline_state import CaptureState, PipelineState, SourceState
@@ -19,7 +19,7 @@ from penstock.state.pipeline_state import CaptureState, PipelineState, SourceSta
 class FilledSink(StdoutSink):
     """It holds changes up to 0/C8 of a subscription that is gone."""
 
-    keeps_position = True
+    capabilities = Capabilities(keeps_position=True)
 
     def prepare(self) -> LSN:
         return LSN(200)

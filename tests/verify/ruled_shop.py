@@ -51,7 +51,7 @@ class RuledShop:
                 sink.commit(batch, self._written(sink, batch, LSN(end - 1)))
         self._batches, self._position = self._batches + 1, end
 
-    def _written(self, sink: Sink[Any], batch: Batch, at: LSN) -> list[Any]:
+    def _written(self, sink: Sink[Any, Any], batch: Batch, at: LSN) -> list[Any]:
         rules = CompiledRules(self.pipeline.config.rules)
         tables = self.source.execute(
             "select schemaname, tablename from pg_tables where schemaname !~ '^(pg_|penstock|information)' order by 1, 2"

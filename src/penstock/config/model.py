@@ -78,7 +78,7 @@ def _problems_of(sink: SinkSettings, earlier: Sequence[SinkSettings]) -> list[tu
         problems.append(("name", mistake("cannot name a directory; use letters, digits, - and _ only")))
     elif sink.name in taken:
         problems.append(("name", mistake(f'another sink is called "{sink.name}" already; give each its own name')))
-    if sink.on_error == "dead_letter" and not sink_class(sink.type).keeps_dead_letters:
+    if sink.on_error == "dead_letter" and not sink_class(sink.type).capabilities.keeps_dead_letters:
         problems.append(("on_error", mistake("sinks of this type keep no dead letters yet; use on_error: stop")))
     return problems
 

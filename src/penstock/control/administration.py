@@ -204,7 +204,7 @@ class Administration:
     def _dead_letters(self, names: Sequence[str]) -> Iterator[list[DeadLetters]]:
         sinks = self.sinks(names)
         for sink in sinks:
-            if names and not sink.keeps_dead_letters:
+            if names and not sink.capabilities.keeps_dead_letters:
                 raise ConfigError(
                     f'Sink "{sink.settings.name}" keeps no dead letters: sinks of type {sink.settings.type} do not.',
                     "Leave out --sink, or name another.",
@@ -226,7 +226,7 @@ class Administration:
             verification = Verification(connection, self.config, self.sinks(sinks), self.state, most, progress)
             yield from verification.reports(tables, chosen=bool(sinks))
 
-    def sinks(self, names: Sequence[str] = ()) -> list[Sink[Any]]:
+    def sinks(self, names: Sequence[str] = ()) -> list[Sink[Any, Any]]:
         """The sinks of the config, or those with these names."""
         known = {settings.name: settings for settings in self.config.sinks}
         for name in names:

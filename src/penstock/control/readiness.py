@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class Readiness:
-    def __init__(self, config: Config, state: PipelineState, sinks: Sequence[Sink[Any]]) -> None:
+    def __init__(self, config: Config, state: PipelineState, sinks: Sequence[Sink[Any, Any]]) -> None:
         self._config, self._state, self._sinks = config, state, sinks
         for sink in sinks:
             sink.source_is_copied = config.source.copies
@@ -136,7 +136,7 @@ class Readiness:
             return self._config.source.tables
 
 
-def _sink_findings(sink: Sink[Any]) -> list[Finding]:
+def _sink_findings(sink: Sink[Any, Any]) -> list[Finding]:
     name = f"sink {sink.settings.name}"
     try:
         findings = sink.check()
@@ -144,7 +144,7 @@ def _sink_findings(sink: Sink[Any]) -> list[Finding]:
         return [Finding(name, False, str(error), policy_for(error).advice)]
     finally:
         sink.close()
-    return [Finding(name, True, f"Ready, {sink.guarantee}."), *(findings or ())]
+    return [Finding(name, True, f"Ready, {sink.capabilities.guarantee}."), *(findings or ())]
 
 
 @contextmanager

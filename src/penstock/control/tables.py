@@ -29,7 +29,7 @@ class Tables:
     """Over one connection to the source. ``add`` and the like return what happened, in sentences."""
 
     def __init__(
-        self, connection: Connection, config: Config, sinks: Sequence[Sink[Any]], state: PipelineState
+        self, connection: Connection, config: Config, sinks: Sequence[Sink[Any, Any]], state: PipelineState
     ) -> None:
         self._connection, self._config, self._sinks, self._state = connection, config, sinks, state
         self._manager = Manager(connection, config, sinks, state)
@@ -88,7 +88,7 @@ class Tables:
         with subscription_lock(self._connection, self._config.name, PATIENCE):
             published = self._manager.memberships()
             for sink in wanted:
-                if not sink.swaps_tables:
+                if not sink.capabilities.swaps_tables:
                     self._manager.hold(sink.settings.name, {table.oid for table in tables})
             jobs.create_jobs(
                 self._connection,

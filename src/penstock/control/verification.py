@@ -41,7 +41,7 @@ class Verification:
 
     connection: Connection
     config: Config
-    sinks: Sequence[Sink[Any]]
+    sinks: Sequence[Sink[Any, Any]]
     state: PipelineState
     most: int = 20
     progress: Progress = unwatched
@@ -77,9 +77,13 @@ class Verification:
     def _url(self) -> str:
         return self.config.source.url.get_secret_value()
 
-    def _verifiable(self, chosen: bool) -> list[Sink[Any]]:
-        verifiable = [sink for sink in self.sinks if sink.verifiable]
-        others = [f"{sink.settings.name} (type {sink.settings.type})" for sink in self.sinks if not sink.verifiable]
+    def _verifiable(self, chosen: bool) -> list[Sink[Any, Any]]:
+        verifiable = [sink for sink in self.sinks if sink.capabilities.verifiable]
+        others = [
+            f"{sink.settings.name} (type {sink.settings.type})"
+            for sink in self.sinks
+            if not sink.capabilities.verifiable
+        ]
         if not verifiable or (chosen and others):
             raise ConfigError(
                 f"There is nothing to compare in {', '.join(others)}: only sinks of type duckdb and postgres, and your own "

@@ -29,7 +29,7 @@ class ChunkTask:
     The stream's tasks on the same machine go first.
     """
 
-    sink: Sink[Any]
+    sink: Sink[Any, Any]
     url: str
     state_uri: str
     publications: tuple[str, ...]

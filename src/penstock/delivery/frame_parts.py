@@ -208,7 +208,7 @@ class FramedReceipt:
 class FramedWriter:
     """Changes ▶ each with the row that came out for it ▶ the rest of the rules ▶ ``sink.write`` ▶ a receipt."""
 
-    sink: Sink[Any]
+    sink: Sink[Any, Any]
     batch: Batch
     rules: Passage
     tables: tuple[FramedTable, ...]

@@ -74,7 +74,7 @@ class ImportDelivery:
     """All imports of one sink. ``step`` is called again and again, between and beside the stream's batches."""
 
     def __init__(
-        self, runner: PlanRunner, sink: Sink[Any], state: PipelineState, delivery: StreamDelivery,
+        self, runner: PlanRunner, sink: Sink[Any, Any], state: PipelineState, delivery: StreamDelivery,
         write_framed: WriteFramed,
     ) -> None:  # fmt: skip
         self._runner, self._sink, self._state, self._delivery = runner, sink, state, delivery
@@ -363,7 +363,7 @@ def _trouble(error: PenstockError) -> Trouble:
 class _ChangesWriter:
     """Runs in the executors: one table's changes ▶ ``sink.write`` ▶ a receipt."""
 
-    sink: Sink[Any]
+    sink: Sink[Any, Any]
     log_uri: str
     batch: Batch
     snapshot: str | None

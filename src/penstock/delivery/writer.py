@@ -31,7 +31,7 @@ RECEIPTS = (
 class Writer:
     """What runs in the executors. Pickled once per query."""
 
-    sink: Sink[Any]
+    sink: Sink[Any, Any]
     log_uri: str
     staging_uri: str
     rules: Passage = NO_RULES
@@ -79,7 +79,7 @@ class Writer:
         return found
 
 
-def outcome(sink: Sink[Any], batch: Batch, changes: Iterator[ChangeBatch], rules: Passage = NO_RULES) -> Any:
+def outcome(sink: Sink[Any, Any], batch: Batch, changes: Iterator[ChangeBatch], rules: Passage = NO_RULES) -> Any:
     """The sink's receipt of what the rules let pass, or the error that it is to be raised as on the driver: Spark would keep
     only its text."""
     try:
@@ -92,7 +92,7 @@ def outcome(sink: Sink[Any], batch: Batch, changes: Iterator[ChangeBatch], rules
         return fault(sink, error)
 
 
-def fault(sink: Sink[Any], error: Exception) -> SinkError:
+def fault(sink: Sink[Any, Any], error: Exception) -> SinkError:
     """What a sink raised that is not in its contract. The traceback is a note, which pickles, unlike the cause."""
     fault = SinkError(
         f"Sink {sink.settings.name} failed: {error!r}.",

@@ -170,7 +170,7 @@ class Manager:
     """One look at a time, by whoever holds the subscription's lock."""
 
     def __init__(
-        self, connection: Connection, config: Config, sinks: Sequence[Sink[Any]], state: PipelineState
+        self, connection: Connection, config: Config, sinks: Sequence[Sink[Any, Any]], state: PipelineState
     ) -> None:
         self._connection, self._config, self._sinks, self._state = connection, config, sinks, state
 
@@ -254,7 +254,7 @@ class Manager:
             admission = read_admission(self._state.parts, name)
             due = {oid for oid in published if _is_due(known.get((name, oid)), admission, oid)}
             due |= {oid for sink_name, oid in again if sink_name == name and oid in published}
-            if not sink.swaps_tables:
+            if not sink.capabilities.swaps_tables:
                 self.hold(name, due & admission.ready.keys())
             wanted += [
                 NewJob(name, oid, table.schema, table.table, oid in admission.ready, members.get(oid))
@@ -284,7 +284,7 @@ class Manager:
     ) -> Iterator[tuple[str, int]]:
         """Where no log tells of types: tables with a composite type that has other attributes than when they were imported."""
         digests = type_digests(self._connection, sorted(published))
-        holding = {sink.settings.name for sink in self._sinks if sink.swaps_tables}
+        holding = {sink.settings.name for sink in self._sinks if sink.capabilities.swaps_tables}
         for (sink, oid), job in complete.items():
             if sink in holding and oid in published and job.layout and job.layout.types != digests.get(oid, ""):
                 yield sink, oid

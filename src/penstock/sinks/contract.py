@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
 
 from penstock.changelog.admission import Ready
 from penstock.changes.batch import ChangeBatch, Relation
@@ -134,21 +134,27 @@ class SinkContext:
     publications: Sequence[str] = ()
 
 
+@dataclass(frozen=True)
+class Capabilities:
+    """What a sink can do and what it promises, as far as the delivery acts on it."""
+
+    guarantee: Literal["exactly-once", "effectively-once", "at-least-once"] = "at-least-once"  # as on its page
+    keeps_position: bool = False  # the sink itself records up to where it holds everything
+    swaps_tables: bool = False  # an import fills a table of its own, which replaces the old one in one step
+    imports_beside: bool = False  # parts but ``end`` may be committed in one thread while a batch is in another
+    keeps_dead_letters: bool = False  # takes ``on_error: dead_letter``, and has ``dead_letters``
+    verifiable: bool = False  # holds tables that ``verify`` can compare, and has ``verification``
+
+
 S = TypeVar("S", bound=SinkSettings)
+R = TypeVar("R")
 
 
-class Sink(Generic[S]):
-    """Base class of all sinks. ``guarantee`` is what its page promises: exactly-once, effectively-once, at-least-once."""
+class Sink(Generic[S, R]):
+    """Base class of all sinks. ``S``: its settings. ``R``: its receipts, which pickle."""
 
     Settings: ClassVar[type[SinkSettings]] = SinkSettings  # the config file's keys for this sink
-    guarantee: ClassVar[str] = "at-least-once"
-    keeps_position: ClassVar[bool] = False  # the sink itself records up to where it holds everything
-    swaps_tables: ClassVar[bool] = False  # an import fills a table of its own, which replaces the old one in one step
-    imports_beside: ClassVar[bool] = (
-        False  # parts but ``end`` may be committed in one thread while a batch is in another
-    )
-    keeps_dead_letters: ClassVar[bool] = False  # takes ``on_error: dead_letter``, and has ``dead_letters``
-    verifiable: ClassVar[bool] = False  # holds tables that ``verify`` can compare, and has ``verification``
+    capabilities: ClassVar[Capabilities] = Capabilities()
 
     origin: str = ""  # the source's system identifier, known before ``prepare``: positions of another mean nothing
     subscription: str = ""  # the replication slot, likewise known before ``prepare``
@@ -183,11 +189,11 @@ class Sink(Generic[S]):
         """Driver, after ``prepare``: what the sink has recorded of imports; None if it keeps no such record."""
         return None
 
-    def write(self, batch: Batch, changes: Iterator[ChangeBatch]) -> Any:
+    def write(self, batch: Batch, changes: Iterator[ChangeBatch]) -> R:
         """Executor: makes the changes ready and returns a picklable receipt."""
         raise NotImplementedError
 
-    def commit(self, batch: Batch, receipts: Sequence[Any]) -> None:
+    def commit(self, batch: Batch, receipts: Sequence[R]) -> None:
         """Driver: makes everything in the batch durable, and the position with it where the sink keeps one."""
         raise NotImplementedError
 

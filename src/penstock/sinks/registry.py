@@ -26,7 +26,7 @@ SINKS = {
 _OWN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
-def sink_class(type: str) -> type[Sink[Any]]:
+def sink_class(type: str) -> type[Sink[Any, Any]]:
     """The class of a known sink, or of anybody's own as ``package.module:Class``."""
     target = SINKS.get(type) or (type if _OWN.fullmatch(type) else None)
     if target is None:
@@ -50,7 +50,7 @@ def _import(type: str, module_name: str) -> Any:
         ) from error
 
 
-def _a_sink(target: str, found: Any) -> type[Sink[Any]]:
+def _a_sink(target: str, found: Any) -> type[Sink[Any, Any]]:
     from penstock.sinks.contract import Sink
 
     if not (isinstance(found, type) and issubclass(found, Sink)):

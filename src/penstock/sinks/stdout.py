@@ -18,7 +18,7 @@ class StdoutSettings(EventSettings):
     type: Literal["stdout"] = "stdout"
 
 
-class StdoutSink(Sink[StdoutSettings]):
+class StdoutSink(Sink[StdoutSettings, EventReceipt]):
     """Prints events in commit order, flushed after every batch. A table's definition is printed once per run.
 
     Parallelism: executors encode; the driver merges their lines and prints.
@@ -26,7 +26,6 @@ class StdoutSink(Sink[StdoutSettings]):
     """
 
     Settings: ClassVar[type[StdoutSettings]] = StdoutSettings
-    guarantee: ClassVar[str] = "at-least-once"
 
     def __init__(self, settings: StdoutSettings) -> None:
         super().__init__(settings)

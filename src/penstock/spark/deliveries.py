@@ -46,7 +46,7 @@ class Deliveries:
     def __init__(
         self,
         spark: SparkSession,
-        sinks: Sequence[Sink[Any]],
+        sinks: Sequence[Sink[Any, Any]],
         state: PipelineState,
         copies: bool = False,
         rules: Passage = NO_RULES,
@@ -102,7 +102,7 @@ class Deliveries:
 class _Running:
     """One sink: its query while there is one, and the wait before the next try."""
 
-    def __init__(self, delivery: SinkDelivery, sink: Sink[Any], imports: ImportDelivery | None) -> None:
+    def __init__(self, delivery: SinkDelivery, sink: Sink[Any, Any], imports: ImportDelivery | None) -> None:
         self.delivery, self._sink, self._imports = delivery, sink, imports
         self._importing: threading.Thread | None = None
         self._end = threading.Event()
@@ -145,7 +145,7 @@ class _Running:
 
     def _commit_imports(self) -> None:
         assert self._imports is not None
-        if self._sink.imports_beside:
+        if self._sink.capabilities.imports_beside:
             step_back()  # otherwise the stream would wait for us to end what we do
         while not self._end.is_set() and self.failed is None:
             try:
@@ -215,7 +215,7 @@ class _Running:
 
 def deliver(
     config: Config,
-    sinks: Sequence[Sink[Any]],
+    sinks: Sequence[Sink[Any, Any]],
     state: PipelineState,
     stop: threading.Event,
     until: LSN | None = None,
@@ -236,7 +236,7 @@ def deliver(
 
 
 def copy(
-    config: Config, sinks: Sequence[Sink[Any]], state: PipelineState, stop: threading.Event, copying: CopierTask
+    config: Config, sinks: Sequence[Sink[Any, Any]], state: PipelineState, stop: threading.Event, copying: CopierTask
 ) -> None:
     """Opens a Spark session, copies tables for a delivery that runs elsewhere, and closes it again."""
     with _spark(config, sinks, state, stop) as spark:
@@ -249,7 +249,7 @@ def copy(
 
 @contextmanager
 def _spark(
-    config: Config, sinks: Sequence[Sink[Any]], state: PipelineState, stop: threading.Event
+    config: Config, sinks: Sequence[Sink[Any, Any]], state: PipelineState, stop: threading.Event
 ) -> Iterator[SparkSession | None]:
     logger.info("Starting Spark (%s).", config.spark.master)
     modules = [type(sink).__module__ for sink in sinks]

@@ -51,7 +51,7 @@ class SinkDelivery:
     def __init__(
         self,
         spark: SparkSession,
-        sink: Sink[Any],
+        sink: Sink[Any, Any],
         state: PipelineState,
         copies: bool = False,
         rules: Passage = NO_RULES,
@@ -125,7 +125,7 @@ class SinkDelivery:
         or made anew, and the log must reach back far enough.
         """
         noted = self.known.lsn
-        if not self._sink.keeps_position:
+        if not self._sink.capabilities.keeps_position:
             return noted
         self._set_checkpoint_aside()
         if noted is None and own is not None and self._copies and self._is_of_another_subscription():
@@ -274,7 +274,7 @@ class SinkDelivery:
 
         The sink's record has the part before ours does. A restart of the stream between the two reads it from there.
         """
-        if not self._sink.imports_beside:
+        if not self._sink.capabilities.imports_beside:
             with self.lock:
                 self.commit_part(part, staging, receipts)
             return

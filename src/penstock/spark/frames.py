@@ -60,7 +60,7 @@ class FailsOnRow(RuleError):
 class Frames:
     """Of one sink. Its session has the catalog and the temporary views of the one that it is made from."""
 
-    def __init__(self, spark: SparkSession, sink: Sink[Any], rules: Passage) -> None:
+    def __init__(self, spark: SparkSession, sink: Sink[Any, Any], rules: Passage) -> None:
         self._spark, self._sink, self._rules = spark, sink, rules
         self._own: SparkSession | None = None
         self._view = threading.Lock()  # between the view and the query that reads it
@@ -133,7 +133,11 @@ class Frames:
         try:
             return FramedTable(code, inputs, self._run(whole, uri))
         except FailsOnRow as error:
-            if not self._sink.keeps_dead_letters or settings.on_error != "dead_letter" or batch.part is not None:
+            if (
+                not self._sink.capabilities.keeps_dead_letters
+                or settings.on_error != "dead_letter"
+                or batch.part is not None
+            ):
                 raise
             failing = self._failing(whole, uri, error, settings.dead_letters.max)
             kept = self._run(replace(whole, besides=frozenset(failing)), uri)
@@ -246,7 +250,7 @@ def _say_nothing_of_queries() -> None:
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
 
 
-class _Keeping(Sink[Any]):
+class _Keeping(Sink[Any, Any]):
     def write(self, batch: Batch, changes: Iterator[ChangeBatch]) -> list[ChangeBatch]:
         return list(changes)
 

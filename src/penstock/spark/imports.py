@@ -55,7 +55,9 @@ class SparkPlans:
 class ChunkJobs:
     """Reads chunks of tables: each call is one Spark task."""
 
-    def __init__(self, spark: SparkSession, config: Config, sinks: Sequence[Sink[Any]], state: PipelineState) -> None:
+    def __init__(
+        self, spark: SparkSession, config: Config, sinks: Sequence[Sink[Any, Any]], state: PipelineState
+    ) -> None:
         self._spark, self._state, self._rules = spark, state, Passage(config.rules)
         self._url = config.source.url.get_secret_value()
         self._sinks = {sink.settings.name: sink for sink in sinks}
@@ -96,7 +98,7 @@ class ChunkJobs:
 
 @contextmanager
 def copied(
-    spark: SparkSession, config: Config, sinks: Sequence[Sink[Any]], state: PipelineState, task: CopierTask | None
+    spark: SparkSession, config: Config, sinks: Sequence[Sink[Any, Any]], state: PipelineState, task: CopierTask | None
 ) -> Iterator[Unfinished]:
     """Copies meanwhile; yields whether there is something left to do. Raises in the end if an import was refused."""
     if task is None:
@@ -116,7 +118,7 @@ def _moved_keys(
 
 
 def import_delivery(
-    spark: SparkSession, sink: Sink[Any], state: PipelineState, delivery: SinkDelivery
+    spark: SparkSession, sink: Sink[Any, Any], state: PipelineState, delivery: SinkDelivery
 ) -> ImportDelivery:
     def write_framed(relation: Relation, units: Sequence[WorkUnit], batch: Batch, snapshot: str | None) -> Any:
         with _translated("an import", PySparkException):

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
@@ -19,7 +20,7 @@ from penstock.findings import Finding
 from penstock.lsn import LSN
 from penstock.schema.kinds import SchemaChange
 from penstock.settings.units import Size
-from penstock.sinks.contract import Batch, ImportPart, SinkContext
+from penstock.sinks.contract import Batch, Capabilities, ImportPart, SinkContext
 from penstock.sinks.duckdb.changes import apply
 from penstock.sinks.duckdb.file import DuckDBFile
 from penstock.sinks.duckdb.imports import Shadows
@@ -61,7 +62,7 @@ class DuckDBSettings(ExistingRowsSettings, SinkSettings):
         return self.model_copy(update={"path": directory / self.path, "snapshot": copy})
 
 
-class DuckDBSink(MirrorSink[DuckDBSettings, duckdb.DuckDBPyConnection]):
+class DuckDBSink(MirrorSink[DuckDBSettings, list[StagedChanges], duckdb.DuckDBPyConnection]):
     """Mirrors ``schema.table`` under the same names, creates what is missing, keeps its position beside the data.
 
     The file is open only while a batch is committed, so that others can read it in between. There is no primary-key
@@ -73,7 +74,7 @@ class DuckDBSink(MirrorSink[DuckDBSettings, duckdb.DuckDBPyConnection]):
     """
 
     Settings: ClassVar[type[DuckDBSettings]] = DuckDBSettings
-    verifiable: ClassVar[bool] = True
+    capabilities: ClassVar[Capabilities] = replace(MirrorSink.capabilities, verifiable=True)
 
     def __init__(self, settings: DuckDBSettings) -> None:
         super().__init__(settings)

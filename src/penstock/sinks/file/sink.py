@@ -15,7 +15,7 @@ from typing import ClassVar, Literal, Self
 from penstock.changes.batch import ChangeBatch
 from penstock.errors import SinkRefused
 from penstock.lsn import LSN, ZERO
-from penstock.sinks.contract import Batch, Imported, ImportPart, Sink
+from penstock.sinks.contract import Batch, Capabilities, Imported, ImportPart, Sink
 from penstock.sinks.events import EventSettings, event_format
 from penstock.sinks.events.lines import Delivery, EventReceipt, delivery, merged_lines, receipts_of_part, stage_events
 from penstock.sinks.mirror.imports import ImportRecord
@@ -82,7 +82,7 @@ class FileSettings(EventSettings):
         return self.model_copy(update={"path": directory / self.path})
 
 
-class FileSink(Sink[FileSettings]):
+class FileSink(Sink[FileSettings, EventReceipt]):
     """Appends events to a directory: files named ``<start>-<end>.jsonl``, whose order by name is commit order.
 
     A part of an import is a file ``<position>-<position>.<number>.jsonl``: between the batches that it was committed
@@ -95,8 +95,7 @@ class FileSink(Sink[FileSettings]):
     """
 
     Settings: ClassVar[type[FileSettings]] = FileSettings
-    guarantee: ClassVar[str] = "effectively-once"
-    keeps_position: ClassVar[bool] = True
+    capabilities: ClassVar[Capabilities] = Capabilities(guarantee="effectively-once", keeps_position=True)
 
     def __init__(self, settings: FileSettings) -> None:
         super().__init__(settings)

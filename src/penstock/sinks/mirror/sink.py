@@ -9,21 +9,20 @@ from typing import ClassVar, Generic, TypeVar
 from penstock import failpoints
 from penstock.errors import SinkUnavailable
 from penstock.lsn import LSN
-from penstock.sinks.contract import Batch, Imported, S, Sink
+from penstock.sinks.contract import Batch, Capabilities, Imported, R, S, Sink
 from penstock.sinks.mirror.owner import Owner
 from penstock.sinks.mirror.records import Records
 
 C = TypeVar("C")
 
 
-class MirrorSink(Sink[S], Generic[S, C]):
+class MirrorSink(Sink[S, R], Generic[S, R, C]):
     """``C``: a connection to the target. A sink gives its target by three methods, ``_opened``, ``_transaction`` and
     ``_records``, and applies changes and parts of imports inside the transactions that are made here."""
 
-    guarantee: ClassVar[str] = "exactly-once"
-    keeps_position: ClassVar[bool] = True
-    swaps_tables: ClassVar[bool] = True
-    imports_beside: ClassVar[bool] = True
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        guarantee="exactly-once", keeps_position=True, swaps_tables=True, imports_beside=True
+    )
 
     _held: LSN | None = None  # up to where the target held every change when it was last read
 

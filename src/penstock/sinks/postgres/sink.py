@@ -26,7 +26,7 @@ from penstock.schema.kinds import SchemaChange
 from penstock.schema.log.row import LoggedCommand
 from penstock.settings.base import Settings
 from penstock.settings.units import Duration
-from penstock.sinks.contract import Batch, ImportPart, SinkContext
+from penstock.sinks.contract import Batch, Capabilities, ImportPart, SinkContext
 from penstock.sinks.mirror.changes import of_tables, rows_may_exist
 from penstock.sinks.mirror.imports import commit_part
 from penstock.sinks.mirror.owner import ExistingRowsSettings
@@ -86,7 +86,7 @@ class PostgresSettings(ExistingRowsSettings, SinkSettings):
     )
 
 
-class PostgresSink(MirrorSink[PostgresSettings, Connection]):
+class PostgresSink(MirrorSink[PostgresSettings, list[StagedChanges], Connection]):
     """Mirrors ``schema.table`` under the same names, and keeps its position beside the data.
 
     Parallelism: executors decode, reduce to one row per key, and write the text that COPY reads; of an import, they COPY.
@@ -96,8 +96,7 @@ class PostgresSink(MirrorSink[PostgresSettings, Connection]):
     """
 
     Settings: ClassVar[type[PostgresSettings]] = PostgresSettings
-    keeps_dead_letters: ClassVar[bool] = True
-    verifiable: ClassVar[bool] = True
+    capabilities: ClassVar[Capabilities] = replace(MirrorSink.capabilities, keeps_dead_letters=True, verifiable=True)
 
     def __init__(self, settings: PostgresSettings) -> None:
         super().__init__(settings)
